@@ -1,0 +1,7 @@
+#include "bindings.h"
+
+namespace octavo {
+
+void bind_gguf(nanobind::module_&) {}
+
+}  // namespace octavo

@@ -1,0 +1,96 @@
+// Packed weights ("panels") and the products on them. The contract between kernels and executor.
+//
+// A panel is 16 output rows by K. Quantized panels order elements [k/4][16 rows][4], 64 bytes a
+// line, with the scales (and mins) of each group in the stream right after the group's lines.
+// Weights are the unsigned operand, activations the signed one; every offset, zero point or min is
+// a rank-1 term: min[row, group] * sum(activation[group]).
+//
+// Arithmetic promise: out[m][n] depends on row m of the activations and row n of the weights alone,
+// with one fixed order of float operations, whatever M, the panel range or the thread. All kernel
+// variants of one instruction set give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+
+constexpr int kPanelRows = 16;
+constexpr int kGroup = 32;  // activation elements that share a scale
+
+// GGUF's type ids; only those that pack natively are listed.
+enum class SourceType : int32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ6_K = 14,
+  kBF16 = 30,
+};
+
+// How the packed elements look. Chosen by layout_for(source, weights mode).
+enum class PanelLayout : int32_t { kF32, kBF16, kU4, kU5, kU6, kU8 };
+
+struct PanelMatrix {
+  PanelLayout layout = PanelLayout::kF32;
+  SourceType source = SourceType::kF32;
+  int64_t n = 0;              // rows wanted (the last panel is padded with zero rows)
+  int64_t k = 0;              // columns
+  int64_t num_panels = 0;     // ceil(n / 16)
+  size_t panel_bytes = 0;     // bytes of one panel in the stream, a multiple of 64
+  const uint8_t* data = nullptr;  // num_panels * panel_bytes, 64-byte aligned; not owned
+
+  size_t size_bytes() const { return static_cast<size_t>(num_panels) * panel_bytes; }
+};
+
+// Shape and size of the packed form, data left null. as_float expands everything to kF32.
+// Throws std::invalid_argument if the type or K cannot be packed.
+PanelMatrix plan_panels(SourceType source, int64_t n, int64_t k, bool as_float);
+
+// Packs panels [begin, end) from `rows` (the tensor's raw bytes as in the file) into dst (the start
+// of the whole packed matrix). Thread-safe for disjoint ranges.
+void pack_panels(const PanelMatrix& matrix, const uint8_t* rows, int64_t begin, int64_t end,
+                 uint8_t* dst);
+
+// Bytes of one row in the file.
+size_t source_row_bytes(SourceType source, int64_t k);
+
+// Reads row `row` back as float32 (the embedding look-up on a tied table).
+void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);
+
+// Activations of up to `rows` rows: int8 with one scale per group of 32, and the sums that the
+// rank-1 terms need (already multiplied by the scale). K is padded to a multiple of 32 with zeros.
+struct QuantizedRows {
+  int64_t k = 0;
+  int64_t rows = 0;
+  int8_t* q = nullptr;      // [rows][k padded]
+  float* scale = nullptr;   // [rows][groups]
+  float* sum = nullptr;     // [rows][groups * 2]: scale * sum of each half (16) of the group
+  static size_t bytes(int64_t rows, int64_t k);
+  // Lays the arrays into `memory` (64-byte aligned, bytes(rows, k) long).
+  static QuantizedRows in(void* memory, int64_t rows, int64_t k);
+};
+
+// Quantizes x[groups begin..end of one row]; x points at the row's first element.
+void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
+                     int64_t group_end);
+
+// out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of panels
+// [panel_begin, panel_end) (never past matrix.n). Overwrites. scratch: kLinearScratch bytes private
+// to the calling thread, 64-byte aligned.
+constexpr size_t kLinearScratch = 512 * 1024;
+void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
+               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+               void* scratch);
+
+// The same for kF32 and kBF16 panels with float activations x[m * ldx + k].
+void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
+                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+                void* scratch);
+
+// The instruction set in use: "avx512", "avx2" or "scalar". OCTAVO_ISA lowers it (for tests).
+const char* active_isa();
+
+}  // namespace octavo

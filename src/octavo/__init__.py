@@ -1,0 +1,3 @@
+"""Octavo: a large-language-model inference framework."""
+
+__version__ = "0.1.0"

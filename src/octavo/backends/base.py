@@ -1,0 +1,115 @@
+"""The contract between the engine and a backend: plain arrays in, logits or sampled ids out.
+
+A backend compiles (graph, checkpoint) into an `Executable`, which owns packed weights and the
+memory of the paged KV cache. It decides nothing about requests: it runs one step at a time. An
+executable is used by one thread; `step` releases the GIL for the whole of a native step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.decoding.batch import SampleResult, SamplingBatch
+from octavo.graph.graph import Graph
+from octavo.models.config import ModelConfig
+from octavo.weights.tensor import Checkpoint
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class Step:
+    """Inputs of one step: T tokens of S sequences, R rows wanted. All int32, C-contiguous.
+
+    A sequence's new tokens are adjacent: rows query_start[s] to query_start[s+1]. seq_len counts
+    cached tokens after the step, the new ones included. A slot is block_id * block_size + offset.
+    block_table rows are padded with zeros. logit_rows index the T rows and may repeat (samples that
+    share a prompt draw from one row).
+    """
+
+    tokens: Ints  # [T]
+    positions: Ints  # [T]
+    slots: Ints  # [T]
+    query_start: Ints  # [S + 1]
+    seq_len: Ints  # [S]
+    block_table: Ints  # [S, B]
+    logit_rows: Ints  # [R]
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes an executable holds or will hold; computed before weights are packed."""
+
+    weight_bytes: int
+    arena_bytes: int
+    kv_bytes_per_block: int
+
+
+class Executable(ABC):
+    """A graph ready to run, with its weights and KV memory."""
+
+    config: ModelConfig
+    block_size: int
+    plan: MemoryPlan
+
+    @abstractmethod
+    def allocate_kv(self, num_blocks: int) -> None:
+        """Allocate (or replace) the KV memory. Called once, before the first step."""
+
+    @abstractmethod
+    def forward(self, step: Step) -> Floats:
+        """Run one step; return logits [R, vocab], valid until the next call. Writes the KV cache.
+
+        Raises BackendError if T, S or R exceed the compiled limits.
+        """
+
+    @abstractmethod
+    def step(self, step: Step, sampling: SamplingBatch) -> SampleResult:
+        """`forward` and sampling of the R rows, as one call."""
+
+    @abstractmethod
+    def copy_blocks(self, pairs: Ints) -> None:
+        """Copy whole KV blocks: pairs [n, 2] of (source id, target id). Before the next step."""
+
+    def close(self) -> None:  # noqa: B027  an executable without resources has nothing to do
+        """Free weights, KV memory and threads. Idempotent."""
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """weights: "native" keeps quantized types; "float" expands everything to float32.
+    kv_dtype: "auto" (f16, or f32 with float weights), "f32", "f16", "bf16".
+    num_threads: 0 chooses from affinity, cgroup quota and cores.
+    max_tokens, max_seqs: largest T and S (and R) of a step.
+    """
+
+    weights: str = "native"
+    kv_dtype: str = "auto"
+    num_threads: int = 0
+    block_size: int = 32
+    max_tokens: int = 512
+    max_seqs: int = 64
+
+
+class Backend(ABC):
+    """Compiles graphs. Callers ask what it can do; they never test its name."""
+
+    name: str
+
+    @abstractmethod
+    def plan(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> MemoryPlan:
+        """What compiling would need, without doing it."""
+
+    @abstractmethod
+    def compile(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> Executable:
+        """Pack weights and make the executable. Raises BackendError naming an operator or tensor
+        it cannot handle, UnsupportedError naming a tensor type."""

@@ -1,0 +1,95 @@
+"""What goes into the engine and what comes out. Plain data, shared by LLM, CLI and server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from octavo.decoding.params import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass
+class Request:
+    """One prompt. Lower `priority` goes first. prompt is kept for the result only.
+
+    cache_salt separates prefix-cache entries of tenants; use_prefix_cache=False neither reads nor
+    is required to write the index.
+    """
+
+    request_id: str
+    prompt_ids: list[int]
+    params: SamplingParams
+    prompt: str | None = None
+    priority: int = 0
+    arrival_s: float = 0.0
+    cache_salt: str = ""
+    use_prefix_cache: bool = True
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """One candidate token, as vLLM shows it."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+TokenLogprobs = dict[int, Logprob]
+"""Candidates at one position by token id; the chosen token first."""
+
+
+@dataclass
+class Delta:
+    """What one step added to one sample. Text is safe to show: whole characters, no part of a
+    stop string. Concatenated deltas are the non-streamed answer."""
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    error: str | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None  # with a request's first delta
+    num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache
+
+
+@dataclass
+class CompletionOutput:
+    """One finished (or growing) sample."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    cumulative_logprob: float | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass
+class RequestMetrics:
+    """Seconds on the monotonic clock; None until reached."""
+
+    arrival_s: float
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+
+
+@dataclass
+class RequestOutput:
+    """All samples of one request, as `LLM.generate` returns them."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool = False
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    num_cached_tokens: int = 0
+    metrics: RequestMetrics | None = None

@@ -1,0 +1,111 @@
+"""The operator set: every operator a graph may hold, its operands, attributes and shape rule.
+
+Nothing else enumerates operators. `backends/reference` defines what each computes. Symbolic sizes:
+T tokens in the step, S sequences, R rows that need logits. Activations are float32 [T, features].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+Dim: TypeAlias = int | str
+"""A known size, or the name of a symbolic one: "T", "R"."""
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+class Op(Enum):
+    # Tables and products
+    EMBED = "embed"  # tokens[T], table[V, D] -> [T, D]
+    LINEAR = "linear"  # x[M, K], weight[N, K], bias[N]? -> [M, N]
+    # Normalisation
+    RMS_NORM = "rms_norm"  # x[M, G*D], weight[D] -> same; each run of D elements on its own
+    # Position and attention
+    ROPE = "rope"  # x[T, H*head_dim], inv_freq[rotary/2] -> same
+    KV_WRITE = "kv_write"  # k[T, Hkv*head_dim], v[same] -> nothing; writes the paged cache
+    ATTENTION = "attention"  # q[T, H*head_dim] -> same; reads the paged cache of its layer
+    # Elementwise
+    ADD = "add"  # a, b -> same
+    MUL = "mul"  # a, b -> same
+    SCALE = "scale"  # x -> x * factor
+    SILU = "silu"  # x -> x * sigmoid(x)
+    GELU = "gelu"  # x -> tanh approximation of x * Phi(x)
+    SOFTCAP = "softcap"  # x -> cap * tanh(x / cap)
+    # Rows
+    SELECT_ROWS = "select_rows"  # x[T, D] -> [R, D]: the rows that need logits
+
+
+@dataclass(frozen=True)
+class NoAttrs:
+    """For operators that take none."""
+
+
+@dataclass(frozen=True)
+class RmsNormAttrs:
+    """y = x / sqrt(mean(x^2) + eps) * (weight + unit_offset); unit_offset is 0 or 1."""
+
+    eps: float
+    unit_offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class RopeAttrs:
+    """Rotary position embedding (Su et al. 2021) on the first 2*len(inv_freq) of each head.
+
+    interleaved: pairs are (2i, 2i+1), GPT-J style; else (i, i + rotary/2), NeoX style.
+    magnitude: multiplies sin and cos (YaRN's attention factor), 1 when unused.
+    """
+
+    head_dim: int
+    interleaved: bool = False
+    magnitude: float = 1.0
+
+
+@dataclass(frozen=True)
+class KvWriteAttrs:
+    layer: int
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class AttentionAttrs:
+    """softmax(scale * q k^T + causal mask) v over the sequence's cached tokens, the new included.
+
+    window: a query at position p sees keys in (p - window, p]; None sees all.
+    softcap: scores become softcap * tanh(scores / softcap); None leaves them.
+    """
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True)
+class ScaleAttrs:
+    factor: float
+
+
+@dataclass(frozen=True)
+class SoftcapAttrs:
+    cap: float
+
+
+Attrs: TypeAlias = (
+    NoAttrs | RmsNormAttrs | RopeAttrs | KvWriteAttrs | AttentionAttrs | ScaleAttrs | SoftcapAttrs
+)
+
+ATTRS_OF: dict[Op, type[Attrs]] = {
+    Op.RMS_NORM: RmsNormAttrs,
+    Op.ROPE: RopeAttrs,
+    Op.KV_WRITE: KvWriteAttrs,
+    Op.ATTENTION: AttentionAttrs,
+    Op.SCALE: ScaleAttrs,
+    Op.SOFTCAP: SoftcapAttrs,
+}
+"""Attribute type per operator; those absent take NoAttrs."""
