@@ -1,0 +1,1 @@
+"""Types of the native extension. Each part's C++ bindings add their names here."""
