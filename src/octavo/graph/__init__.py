@@ -1,1 +1,43 @@
-"""TODO-DOOR"""
+"""The operator set, graphs over it, their builder and their check.
+
+A model builder makes a `Graph` with `GraphBuilder`; a backend compiles it. Nothing here knows a
+model family or a device.
+"""
+
+from octavo.graph.builder import GraphBuilder
+from octavo.graph.check import check_graph
+from octavo.graph.graph import Graph, Node, Value
+from octavo.graph.ops import (
+    AttentionAttrs,
+    Attrs,
+    KvWriteAttrs,
+    NoAttrs,
+    Op,
+    RmsNormAttrs,
+    RopeAttrs,
+    ScaleAttrs,
+    Shape,
+    SoftcapAttrs,
+)
+from octavo.graph.rules import RULES, Operand, Rule
+
+__all__ = [
+    "RULES",
+    "AttentionAttrs",
+    "Attrs",
+    "Graph",
+    "GraphBuilder",
+    "KvWriteAttrs",
+    "NoAttrs",
+    "Node",
+    "Op",
+    "Operand",
+    "RmsNormAttrs",
+    "RopeAttrs",
+    "Rule",
+    "ScaleAttrs",
+    "Shape",
+    "SoftcapAttrs",
+    "Value",
+    "check_graph",
+]
