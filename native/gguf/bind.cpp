@@ -24,10 +24,10 @@ using gguf::ValueType;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 using Input = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Python text. Bytes that are not UTF-8 become lone surrogates, from which they can be had back.
-nb::object text(std::string_view bytes) {
+// Python text; `errors` says what becomes of bytes that are not UTF-8.
+nb::object text(std::string_view bytes, const char* errors = "replace") {
   PyObject* result =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), errors);
   if (result == nullptr) nb::raise_python_error();
   return nb::steal(result);
 }
@@ -49,6 +49,8 @@ nb::object numbers(const KeyValue& entry) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {entry.count}, owner));
 }
 
+// A single string is prose (a name, a chat template): broken bytes become U+FFFD. Lists are tokens
+// and merges, which must stay distinct: there they become lone surrogates, as in os.fsdecode.
 nb::object strings(const KeyValue& entry) {
   const uint8_t* at = entry.payload;
   if (!entry.is_array) return text(gguf::next_string(at));
@@ -56,7 +58,8 @@ nb::object strings(const KeyValue& entry) {
   if (list == nullptr) nb::raise_python_error();
   nb::object result = nb::steal(list);
   for (uint64_t i = 0; i < entry.count; ++i) {
-    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), text(gguf::next_string(at)).release().ptr());
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i),
+                    text(gguf::next_string(at), "surrogateescape").release().ptr());
   }
   return result;
 }

@@ -123,6 +123,9 @@ std::string_view read_name(Cursor& cursor, const std::string& field) {
     throw FormatError(field + ": has " + number(name.size()) + " bytes, expected 1 to " +
                       number(kMaxNameBytes));
   }
+  if (!std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; })) {
+    throw FormatError(field + ": " + quoted(name) + " has a byte that is not printable ASCII");
+  }
   return name;
 }
 

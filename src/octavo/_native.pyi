@@ -1,4 +1,4 @@
-"""Types of the native extension. Each part of native/ has its section, in the order of module.cpp."""
+"""Types of the native extension. Each part's C++ bindings add their names here."""
 
 from typing import Any
 

@@ -10,24 +10,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from octavo.weights.checkpoint import open_checkpoint
     from octavo.weights.expand import dequantize
+    from octavo.weights.inspect import Inspection, inspect_model
     from octavo.weights.scheme import SCHEMES, Scheme
     from octavo.weights.tensor import Checkpoint, Tensor
 
 __all__ = [
     "SCHEMES",
     "Checkpoint",
+    "Inspection",
     "Scheme",
     "Tensor",
     "dequantize",
+    "inspect_model",
     "open_checkpoint",
 ]
 
 _HOMES = {
     "SCHEMES": "scheme",
     "Checkpoint": "tensor",
+    "Inspection": "inspect",
     "Scheme": "scheme",
     "Tensor": "tensor",
     "dequantize": "expand",
+    "inspect_model": "inspect",
     "open_checkpoint": "checkpoint",
 }
 

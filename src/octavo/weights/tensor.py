@@ -63,8 +63,8 @@ class Checkpoint:
     format: "gguf" or "safetensors".
     metadata: GGUF key-values as plain Python values (arrays of numbers as NumPy arrays, of strings
         as lists), decoded when first asked for; or the parsed config.json of a Hugging Face folder.
-        Text that is not UTF-8 holds lone surrogates: `.encode("utf-8", "surrogateescape")` gives
-        its bytes back.
+        In lists of strings, bytes that are not UTF-8 become lone surrogates:
+        `.encode("utf-8", "surrogateescape")` gives them back.
     maps: the mapped files that tensors view; a checkpoint made in memory has none.
     """
 
@@ -86,6 +86,6 @@ class Checkpoint:
         for file_map in self.maps:
             whole = file_map.array()
             offset = address - _address(whole)
-            if 0 <= offset and offset + length <= whole.nbytes:
+            if offset >= 0 and offset + length <= whole.nbytes:
                 file_map.release(offset, length)
                 return
