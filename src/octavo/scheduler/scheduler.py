@@ -1,0 +1,238 @@
+"""Continuous batching: decodes first, then prefill chunks, then admissions, under one budget.
+
+The rules, in the order they are applied:
+1. Every running decode gets its token. If one needs a block and none is free, the running sequence
+   of the worst rank is preempted: its blocks are freed, its ids kept, it waits for recomputation.
+2. Running prefills continue in rank order with what is left of the budget, so a long prompt costs
+   running streams at most one budgeted step at a time.
+3. Waiting sequences are admitted in rank order, nobody overtaking, if a row is free and the blocks
+   for all their ids are, with one block to spare for each running sequence: no one is admitted
+   only to be preempted at once. Under the priority policy a waiting sequence may take the place of
+   running ones with a strictly larger priority number.
+The best-ranked sequence is never preempted for another, so every request finishes.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic
+
+from octavo.cache import KvCache
+from octavo.scheduler.queue import WaitingQueue
+from octavo.scheduler.schedule import Chunk, S, Schedule
+from octavo.scheduler.sequence import Status
+
+_by_rank = attrgetter("rank")
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step.
+    preempt_for_priority: let a waiting sequence displace running ones of a larger priority."""
+
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    preempt_for_priority: bool = False
+
+
+class Scheduler(Generic[S]):
+    """Owns the queues and moves sequences between them. `schedule` decides and allocates blocks;
+    `commit` follows once the step has really run; if it failed, its sequences are finished instead.
+    `add` and `finish` are for the time between steps."""
+
+    def __init__(self, config: SchedulerConfig, cache: KvCache) -> None:
+        self.config = config
+        self.cache = cache
+        self.waiting: WaitingQueue[S] = WaitingQueue()
+        self.running: list[S] = []  # sorted by rank
+        self.max_rows = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self.num_preemptions = 0
+        self.num_prompt_queries = 0  # prompt tokens looked up in the prefix index
+        self.num_prompt_hits = 0  # and found there
+        self._free_rows = list(range(self.max_rows - 1, -1, -1))
+
+    def has_work(self) -> bool:
+        """Whether `schedule` would have anything to do."""
+        return bool(self.running or self.waiting)
+
+    def add(self, sequence: S) -> None:
+        """Queue a sequence (with its followers). The caller has checked that it can ever fit."""
+        self.waiting.push(sequence)
+        for follower in sequence.followers:
+            follower.status = Status.FORKING
+
+    def finish(self, sequence: S) -> None:
+        """Take a sequence out, whatever its state; its blocks and row are free at once."""
+        if sequence.status is Status.WAITING:
+            self.waiting.discard(sequence)
+        elif sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+            self.cache.free(sequence.table)
+        sequence.status = Status.FINISHED
+        self._release_row(sequence)
+
+    def schedule(self) -> Schedule[S]:
+        """Decide the next step. Blocks are allocated; nothing counts as computed yet."""
+        plan: Schedule[S] = Schedule()
+        self._decode(plan)
+        budget = self.config.max_num_batched_tokens - len(plan.decodes)
+        for sequence in self.running:
+            if sequence.prefilling and budget > 0:
+                budget -= self._add_chunk(plan, sequence, budget)
+        if self.waiting and not plan.preempted:
+            self._admit(plan, budget)
+        return plan
+
+    def commit(self, plan: Schedule[S]) -> None:
+        """The step has run: advance, index full blocks, and let followers join their leaders."""
+        commit = self.cache.commit
+        block_size = self.cache.block_size
+        for sequence in plan.decodes:
+            sequence.num_computed = done = sequence.num_computed + 1
+            if done % block_size == 0:
+                commit(sequence.table, sequence.ids, done)
+        for chunk in plan.chunks:
+            self._commit_chunk(chunk)
+
+    def _decode(self, plan: Schedule[S]) -> None:
+        running, i = self.running, 0
+        while i < len(running):  # the tail may be preempted on the way
+            sequence = running[i]
+            if not sequence.prefilling:
+                if len(sequence.ids) > sequence.table.capacity and not self._grow(plan, sequence):
+                    return
+                plan.decodes.append(sequence)
+            i += 1
+
+    def _grow(self, plan: Schedule[S], sequence: S) -> bool:
+        """Make the next token writable; False if that took preempting the sequence itself."""
+        start, end = sequence.num_computed, len(sequence.ids)
+        while not self.cache.can_allocate(sequence.table, start, end):
+            victim = self.running[-1]
+            self._preempt(plan, victim)
+            if victim is sequence:
+                return False
+        self.cache.allocate(sequence.table, start, end)
+        return True
+
+    def _add_chunk(self, plan: Schedule[S], sequence: S, budget: int) -> int:
+        """Schedule the sequence's next ids; returns how many."""
+        start, end = sequence.num_computed, len(sequence.ids)
+        score = sequence.num_scored < sequence.num_to_score
+        if score:
+            end = sequence.num_to_score
+            budget = min(budget, self.max_rows)
+        count = min(end - start, budget)
+        plan.chunks.append(Chunk(sequence, start, count, score))
+        return count
+
+    def _admit(self, plan: Schedule[S], budget: int) -> None:
+        while budget > 0:
+            sequence = self.waiting.peek()
+            if sequence is None or sequence in plan.preempted:
+                return
+            found = self._cached_prefix(sequence)
+            if not self._fits(sequence, found):
+                taken = self._displace(plan, sequence, found)
+                if taken is None:
+                    return
+                budget += taken
+            self._start(plan, sequence, found)
+            budget -= self._add_chunk(plan, sequence, budget)
+
+    def _cached_prefix(self, sequence: S) -> list[int]:
+        if sequence.num_scored < sequence.num_to_score:  # every position's logits are wanted
+            return []
+        return self.cache.match(sequence.table, sequence.ids)
+
+    def _fits(self, sequence: S, found: list[int]) -> bool:
+        if sequence.width > len(self._free_rows):
+            return False
+        spare = len(self.running) + sequence.width - 1 if self.running else 0
+        return self._need(sequence, found) + spare <= self.cache.pool.num_free
+
+    def _need(self, sequence: S, found: list[int]) -> int:
+        """Free blocks that admitting takes: new ones, and cached ones nobody holds."""
+        new = self.cache.blocks_for(len(sequence.ids)) - len(found)
+        return new + self.cache.num_idle(found)
+
+    def _start(self, plan: Schedule[S], sequence: S, found: list[int]) -> None:
+        """Move the waiting queue's head to running, with rows and blocks for all its ids."""
+        self.waiting.pop()
+        sequence.num_computed = self.cache.attach(sequence.table, found)
+        self.cache.allocate(sequence.table, sequence.num_computed, len(sequence.ids))
+        sequence.status = Status.RUNNING
+        sequence.prefilling = True
+        insort(self.running, sequence, key=_by_rank)
+        for member in (sequence, *sequence.followers):
+            member.row = self._free_rows.pop()
+            plan.admitted.append(member)
+        if sequence.table.use_index:
+            self.num_prompt_queries += len(sequence.ids)
+            self.num_prompt_hits += sequence.num_computed
+
+    def _displace(self, plan: Schedule[S], sequence: S, found: list[int]) -> int | None:
+        """Preempt running sequences of strictly larger priority until `sequence` fits; returns the
+        tokens that frees in this step's budget, or None (and does nothing) if that cannot help."""
+        if not self.config.preempt_for_priority:
+            return None
+        victims = [s for s in self.running if s.rank[0] > sequence.rank[0]]
+        rows = sum(v.width for v in victims) + len(self._free_rows)
+        blocks = sum(self._owned(v) for v in victims) + self.cache.pool.num_free
+        spare = len(self.running) - len(victims) + sequence.width - 1
+        if sequence.width > rows or self._need(sequence, found) + spare > blocks:
+            return None
+        freed = 0
+        while victims and not self._fits(sequence, found):
+            freed += self._preempt(plan, victims.pop())
+        return freed if self._fits(sequence, found) else None
+
+    def _owned(self, sequence: S) -> int:
+        """Blocks that only this sequence holds."""
+        pool = self.cache.pool
+        return sum(1 for block in sequence.table.blocks if pool.references(block) == 1)
+
+    def _preempt(self, plan: Schedule[S], victim: S) -> int:
+        """Back to waiting, without blocks or row; returns its tokens in this step's plan."""
+        planned = plan.num_tokens
+        if victim in plan.decodes:
+            plan.decodes.remove(victim)
+        plan.chunks = [c for c in plan.chunks if c.sequence is not victim]
+        self.running.remove(victim)
+        self.cache.free(victim.table)
+        victim.num_computed = 0
+        if victim.num_scored < victim.num_to_score:
+            victim.num_scored = 0
+        for member in (victim, *victim.followers):
+            self._release_row(member)
+        self.waiting.push(victim)
+        plan.preempted.append(victim)
+        self.num_preemptions += 1
+        return planned - plan.num_tokens
+
+    def _release_row(self, sequence: S) -> None:
+        if sequence.row >= 0:
+            self._free_rows.append(sequence.row)
+            sequence.row = -1
+
+    def _commit_chunk(self, chunk: Chunk[S]) -> None:
+        sequence = chunk.sequence
+        sequence.num_computed = done = chunk.start + chunk.count
+        if chunk.score:
+            sequence.num_scored = done
+        self.cache.commit(sequence.table, sequence.ids, done)
+        if done == len(sequence.ids):
+            sequence.prefilling = False
+            for follower in sequence.followers:
+                self._join(sequence, follower)
+            sequence.followers = []
+
+    def _join(self, leader: S, follower: S) -> None:
+        follower.ids = list(leader.ids)
+        self.cache.fork(leader.table, follower.table, leader.num_computed)
+        follower.num_computed = leader.num_computed
+        follower.status = Status.RUNNING
+        follower.prefilling = False
+        insort(self.running, follower, key=_by_rank)
