@@ -1,1 +1,9 @@
-"""TODO-DOOR"""
+"""Model families: a checkpoint's metadata -> `ModelConfig` -> a graph of operators.
+
+No kernel, no device and no request in here.
+"""
+
+from octavo.models.config import ModelConfig, RopeConfig
+from octavo.models.registry import FAMILIES, Family, build_graph, config_from
+
+__all__ = ["FAMILIES", "Family", "ModelConfig", "RopeConfig", "build_graph", "config_from"]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from octavo.errors import FormatError
+
+MAX_LAYERS = 4096
+"""More than any model has; an absurd count must not become an absurd graph."""
+
 
 @dataclass(frozen=True)
 class RopeConfig:
@@ -47,3 +52,34 @@ class ModelConfig:
     activation: str = "silu"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    def window_of(self, layer: int) -> int | None:
+        """The sliding window of a layer in tokens; None where it sees everything."""
+        slides = self.sliding_layers[layer] if self.sliding_layers else True
+        return self.sliding_window if slides else None
+
+
+def validate_config(config: ModelConfig, where: str) -> None:
+    """Check what no single key shows: sizes that must divide or bound each other.
+
+    Raises FormatError naming the file (`where`), the numbers and the rule.
+    """
+    c = config
+    ropes = [c.rope] + ([c.rope_local] if c.rope_local else [])
+    rules = [
+        (c.num_layers <= MAX_LAYERS, f"{c.num_layers} layers, more than {MAX_LAYERS}"),
+        (c.num_heads % c.num_kv_heads == 0, f"{c.num_heads} heads on {c.num_kv_heads} KV heads"),
+        (c.head_dim % 2 == 0, f"head size {c.head_dim}, which must be even"),
+        (len(c.sliding_layers) in (0, c.num_layers), f"{len(c.sliding_layers)} layer kinds"),
+        *(
+            (r.rotary_dim % 2 == 0 and 2 <= r.rotary_dim <= c.head_dim, _rotary(r, c.head_dim))
+            for r in ropes
+        ),
+    ]
+    broken = [text for holds, text in rules if not holds]
+    if broken:
+        raise FormatError(f"{where}: sizes that do not fit each other: {'; '.join(broken)}")
+
+
+def _rotary(rope: RopeConfig, head_dim: int) -> str:
+    return f"{rope.rotary_dim} rotated elements of {head_dim} (must be even and no more)"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.weights.scheme import Scheme
+from octavo.errors import UnsupportedError
+from octavo.weights.scheme import Scheme, native_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,33 @@ class Tensor:
     scheme: Scheme
     data: NDArray[np.uint8]
 
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.data.size // self.scheme.block_bytes * self.scheme.block_elems
+
+    def require_native(self) -> None:
+        """Raise UnsupportedError naming tensor and type unless backends compute with its scheme."""
+        if not self.scheme.native:
+            raise UnsupportedError(
+                f"weights: tensor '{self.name}' has type {self.scheme.name}, which is not supported"
+                f" yet; expected one of {', '.join(native_names())}. Use another quantization of"
+                " this model, for example Q4_K_M or Q8_0."
+            )
+
+
+class FileMap(Protocol):
+    """A mapped file, as octavo._native.MappedFile gives it."""
+
+    def array(self) -> NDArray[np.uint8]: ...
+
+    def release(self, offset: int, length: int) -> None: ...
+
+
+def _address(array: NDArray[np.uint8]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
 
 @dataclass
 class Checkpoint:
@@ -33,8 +61,11 @@ class Checkpoint:
     ("token_embd.weight", "blk.0.attn_q.weight"); a Hugging Face folder is mapped to them.
 
     format: "gguf" or "safetensors".
-    metadata: GGUF key-values as plain Python values (long arrays as NumPy arrays or lists), or the
-        parsed config.json for a Hugging Face folder.
+    metadata: GGUF key-values as plain Python values (arrays of numbers as NumPy arrays, of strings
+        as lists), decoded when first asked for; or the parsed config.json of a Hugging Face folder.
+        In lists of strings, bytes that are not UTF-8 become lone surrogates:
+        `.encode("utf-8", "surrogateescape")` gives them back.
+    maps: the mapped files that tensors view; a checkpoint made in memory has none.
     """
 
     path: Path
@@ -43,10 +74,18 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     file_bytes: int
     extras: dict[str, Any] = field(default_factory=dict)
+    maps: tuple[FileMap, ...] = ()
 
     def release(self, tensor: Tensor) -> None:
         """Tell the OS that a tensor's mapped pages may go (MADV_DONTNEED); data stays readable.
 
-        Called by a backend after packing a tensor, so that weights exist once in memory.
+        Called by a backend after packing a tensor, so that weights exist once in memory. Does
+        nothing for a tensor that lies in none of `maps`.
         """
-        raise NotImplementedError
+        address, length = _address(tensor.data), tensor.data.nbytes
+        for file_map in self.maps:
+            whole = file_map.array()
+            offset = address - _address(whole)
+            if offset >= 0 and offset + length <= whole.nbytes:
+                file_map.release(offset, length)
+                return

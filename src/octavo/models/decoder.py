@@ -1,0 +1,220 @@
+"""What decoder families share: asking for weights, and the blocks that most of them have.
+
+A family's file says which blocks it has and in which order; this file says how each is built from
+operators. Tensor names are the canonical ones (GGUF's).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import FormatError
+from octavo.graph import (
+    AttentionAttrs,
+    Graph,
+    GraphBuilder,
+    KvWriteAttrs,
+    RopeAttrs,
+    Value,
+)
+from octavo.models.config import ModelConfig, RopeConfig
+from octavo.models.rope import inverse_frequencies, magnitude
+from octavo.weights.tensor import Tensor
+
+
+class WeightAccount:
+    """Which tensors a graph asked for; at the end, all that is wrong is told in one message."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+        self._taken: set[str] = set()
+        self._missing: list[str] = []
+        self._misshapen: list[str] = []
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds the tensor."""
+        return name in self._tensors
+
+    def take(self, name: str, shape: tuple[int, ...]) -> None:
+        """Note that the graph needs this tensor in this shape."""
+        if name in self._taken:
+            return
+        self._taken.add(name)
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            self._missing.append(name)
+        elif tensor.shape != shape:
+            self._misshapen.append(f"{name} {list(tensor.shape)} (expected {list(shape)})")
+
+    def settle(self, model: str) -> None:
+        """Raise FormatError listing every missing, misshapen and unexpected tensor, if any."""
+        unexpected = sorted(set(self._tensors) - self._taken)
+        faults = {
+            "missing": _grouped(self._missing),
+            "of a wrong shape": self._misshapen,
+            "unexpected": _grouped(unexpected),
+        }
+        told = [f"{kind}: {', '.join(names)}" for kind, names in faults.items() if names]
+        if told:
+            raise FormatError(
+                f"{model}: its tensors do not fit its configuration; {'; '.join(told)}. "
+                "The file is incomplete or of another model."
+            )
+
+
+def _grouped(names: Iterable[str]) -> list[str]:
+    """blk.0.x, blk.1.x, blk.2.x -> blk.{0-2}.x, so that a message stays readable."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        found = re.match(r"blk\.(\d+)\.(.+)", name)
+        layers.setdefault(found[2] if found else name, []).extend([int(found[1])] if found else [])
+    return [f"blk.{_ranges(ns)}.{tail}" if ns else tail for tail, ns in layers.items()]
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for n in sorted(numbers):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return text if text.isdigit() else f"{{{text}}}"
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Frequencies of one kind of layer, as a constant of the graph, and how to apply them."""
+
+    inv_freq: Value
+    attrs: RopeAttrs
+
+
+class Decoder:
+    """Builds one decoder graph. Sizes come from the config, names from the current layer."""
+
+    def __init__(self, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
+        self.config = config
+        self.graph = GraphBuilder()
+        self._tensors = tensors
+        self._weights = WeightAccount(tensors)
+        self._layer = 0
+
+    def layers(self) -> Iterator[int]:
+        """Go through the layers; what is built inside the loop belongs to the current one."""
+        for layer in range(self.config.num_layers):
+            self._layer = layer
+            with self.graph.scope(f"blk.{layer}"):
+                yield layer
+
+    def weight(self, name: str, *shape: int) -> Value:
+        """A required tensor."""
+        self._weights.take(name, shape)
+        return self.graph.weight(name, shape)
+
+    def rotary(self, name: str, rope: RopeConfig, factors: str | None = None) -> Rotary:
+        """Constants for a kind of layer; `factors` names a tensor that divides the frequencies."""
+        divisors = self._read(factors, rope.rotary_dim // 2) if factors else None
+        inv_freq = self.graph.constant(name, inverse_frequencies(rope, divisors))
+        attrs = RopeAttrs(self.config.head_dim, rope.interleaved, magnitude(rope))
+        return Rotary(inv_freq, attrs)
+
+    def embed(self) -> Value:
+        """Rows of the embedding table, scaled where the family does so."""
+        c = self.config
+        x = self.graph.embed(self._embedding())
+        return x if c.embedding_scale == 1.0 else self.graph.scale(x, c.embedding_scale)
+
+    def norm(self, x: Value, name: str) -> Value:
+        """RMS norm by the layer's weight of this name."""
+        return self._norm(x, f"blk.{self._layer}.{name}.weight", self.config.hidden_size, name)
+
+    def attention(
+        self, x: Value, rotary: Rotary, *, biased: bool | None = False, qk_norm: bool = False
+    ) -> Value:
+        """Projections, rotation, cache write, attention and output projection.
+
+        biased: whether q, k and v have biases; None takes them where the file has them.
+        """
+        c, g = self.config, self.graph
+        q = self._project(x, "attn_q", c.num_heads * c.head_dim, biased)
+        k = self._project(x, "attn_k", c.num_kv_heads * c.head_dim, biased)
+        v = self._project(x, "attn_v", c.num_kv_heads * c.head_dim, biased)
+        if qk_norm:
+            q, k = self._head_norm(q, "attn_q_norm"), self._head_norm(k, "attn_k_norm")
+        q = g.rope(q, rotary.inv_freq, rotary.attrs, name="q_rope")
+        k = g.rope(k, rotary.inv_freq, rotary.attrs, name="k_rope")
+        g.kv_write(k, v, KvWriteAttrs(self._layer, c.num_kv_heads, c.head_dim))
+        y = g.attention(q, self._attention_attrs())
+        return self._project(y, "attn_output", c.hidden_size, None if biased is None else False)
+
+    def gated_mlp(self, x: Value, *, biased: bool | None = False) -> Value:
+        """down(activation(gate(x)) * up(x))."""
+        c, g = self.config, self.graph
+        gate = self._project(x, "ffn_gate", c.intermediate_size, biased)
+        up = self._project(x, "ffn_up", c.intermediate_size, biased)
+        active = g.gelu(gate) if c.activation == "gelu" else g.silu(gate)
+        return self._project(g.mul(active, up), "ffn_down", c.hidden_size, biased)
+
+    def add(self, residual: Value, branch: Value) -> Value:
+        """The residual stream plus a block's result."""
+        return self.graph.add(residual, branch, name="residual")
+
+    def finish(self, x: Value) -> Graph:
+        """Final norm and head on the wanted rows only; checks tensors, then the graph."""
+        c, g = self.config, self.graph
+        x = self._norm(g.select_rows(x), "output_norm.weight", c.hidden_size, "output_norm")
+        tied = not self._weights.has("output.weight")
+        head = self._embedding() if tied else self.weight("output.weight", *self._table_shape())
+        logits = g.linear(x, head, name="logits")
+        if c.logit_softcap is not None:
+            logits = g.softcap(logits, c.logit_softcap)
+        self._weights.settle(c.name)
+        return g.build(logits)
+
+    def _table_shape(self) -> tuple[int, int]:
+        return (self.config.vocab_size, self.config.hidden_size)
+
+    def _embedding(self) -> Value:
+        return self.weight("token_embd.weight", *self._table_shape())
+
+    def _norm(self, x: Value, weight: str, size: int, name: str) -> Value:
+        c = self.config
+        stored = self.weight(weight, size)
+        return self.graph.rms_norm(x, stored, c.norm_eps, c.norm_unit_offset, name=name)
+
+    def _head_norm(self, x: Value, name: str) -> Value:
+        return self._norm(x, f"blk.{self._layer}.{name}.weight", self.config.head_dim, name)
+
+    def _project(self, x: Value, name: str, size: int, biased: bool | None) -> Value:
+        full = f"blk.{self._layer}.{name}"
+        weight = self.weight(f"{full}.weight", size, int(x.shape[1]))
+        wanted = self._weights.has(f"{full}.bias") if biased is None else biased
+        bias = self.weight(f"{full}.bias", size) if wanted else None
+        return self.graph.linear(x, weight, bias, name=name)
+
+    def _attention_attrs(self) -> AttentionAttrs:
+        c = self.config
+        return AttentionAttrs(
+            layer=self._layer,
+            num_heads=c.num_heads,
+            num_kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            scale=c.head_dim**-0.5 if c.attention_scale is None else c.attention_scale,
+            window=c.window_of(self._layer),
+            softcap=c.attention_softcap,
+        )
+
+    def _read(self, name: str, size: int) -> NDArray[np.float32] | None:
+        """A small F32 tensor's numbers, or None where the file lacks it or its shape is wrong."""
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            return None
+        self._weights.take(name, (size,))
+        fits = tensor.shape == (size,) and tensor.scheme.name == "F32"
+        return tensor.data.view(np.float32) if fits else None

@@ -1,0 +1,78 @@
+"""Rotary frequencies: computed once in float64 from a RopeConfig, kept in the graph as constants.
+
+Sources: Su et al. 2021 (RoPE), Chen et al. 2023 (linear), Peng et al. 2023 (YaRN), and the Llama
+3.1 model card's piecewise rule ("llama3").
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import UnsupportedError
+from octavo.models.config import RopeConfig
+
+Frequencies = NDArray[np.float64]
+
+
+def inverse_frequencies(
+    rope: RopeConfig, factors: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """[rotary_dim / 2] radians per token. `factors` (a GGUF's rope_freqs.weight) divide them."""
+    exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim
+    base = rope.base**-exponents
+    if factors is not None:
+        return (base / factors.astype(np.float64)).astype(np.float32)
+    scale = _SCALINGS.get(rope.scaling)
+    if scale is None:
+        known = ", ".join(sorted(_SCALINGS))
+        raise UnsupportedError(f"rope scaling: got '{rope.scaling}', expected one of {known}")
+    return scale(base, rope).astype(np.float32)
+
+
+def magnitude(rope: RopeConfig) -> float:
+    """What sin and cos are multiplied by: YaRN's attention factor, else 1."""
+    if rope.scaling != "yarn":
+        return 1.0
+    given = rope.params.get("attention_factor")
+    if given is not None:
+        return given
+    factor = rope.params["factor"]
+    return 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _none(base: Frequencies, rope: RopeConfig) -> Frequencies:
+    return base
+
+
+def _linear(base: Frequencies, rope: RopeConfig) -> Frequencies:
+    return base / rope.params["factor"]
+
+
+def _llama3(base: Frequencies, rope: RopeConfig) -> Frequencies:
+    """Short waves stay, long ones are stretched by `factor`, between them a linear blend."""
+    p = rope.params
+    turns = p["original_context"] * base / (2 * math.pi)  # turns within the trained context
+    blend = (turns - p["low_freq_factor"]) / (p["high_freq_factor"] - p["low_freq_factor"])
+    keep = np.clip(blend, 0.0, 1.0)
+    return keep * base + (1 - keep) * base / p["factor"]
+
+
+def _yarn(base: Frequencies, rope: RopeConfig) -> Frequencies:
+    """Dimensions turning more than beta_fast times stay, fewer than beta_slow are stretched."""
+    p = rope.params
+
+    def dim_of(turns: float) -> float:
+        wavelength = p["original_context"] / (turns * 2 * math.pi)
+        return rope.rotary_dim * math.log(wavelength) / (2 * math.log(rope.base))
+
+    low = max(math.floor(dim_of(p.get("beta_fast", 32.0))), 0)
+    high = min(math.ceil(dim_of(p.get("beta_slow", 1.0))), rope.rotary_dim - 1)
+    ramp = (np.arange(len(base)) - low) / max(high - low, 0.001)
+    stretched = np.clip(ramp, 0.0, 1.0)
+    return stretched * base / p["factor"] + (1 - stretched) * base
+
+
+_SCALINGS = {"none": _none, "linear": _linear, "llama3": _llama3, "yarn": _yarn}

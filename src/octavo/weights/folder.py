@@ -1,0 +1,83 @@
+"""Hugging Face folders: config.json, and one safetensors file or several behind an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import FormatError, ModelNotFoundError
+from octavo.weights.names import map_names
+from octavo.weights.safetensors import SafetensorsFile, open_safetensors, parse_json_object
+from octavo.weights.tensor import Checkpoint
+
+MAX_JSON_BYTES = 64 * 1024 * 1024
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An untrusted JSON object from a file. Raises FormatError naming the file."""
+    size = path.stat().st_size
+    if size > MAX_JSON_BYTES:
+        raise FormatError(f"{path}: has {size} bytes, expected at most {MAX_JSON_BYTES}")
+    return parse_json_object(path.read_bytes(), str(path))
+
+
+def open_folder(path: Path) -> Checkpoint:
+    """Open a folder; tensors get their canonical names. generation_config.json, if there, is in
+    `extras["generation_config"]`.
+
+    Raises ModelNotFoundError, FormatError or UnsupportedError.
+    """
+    config = read_json(path / "config.json")
+    homes = _open_files(path)
+    names = map_names(homes, config)
+    maps = {file.path: file.map for file in homes.values()}
+    generation = path / "generation_config.json"
+    return Checkpoint(
+        path=path,
+        format="safetensors",
+        metadata=config,
+        tensors={name: homes[stored].tensor(stored, name) for stored, name in names.items()},
+        file_bytes=sum(file_map.array().size for file_map in maps.values()),
+        extras={"generation_config": read_json(generation)} if generation.exists() else {},
+        maps=tuple(maps.values()),
+    )
+
+
+def _open_files(path: Path) -> dict[str, SafetensorsFile]:
+    """Stored tensor name -> the file that holds it."""
+    if (path / SINGLE_FILE).exists():
+        file = open_safetensors(path / SINGLE_FILE)
+        return dict.fromkeys(file.entries, file)
+    if (path / INDEX_FILE).exists():
+        return _open_shards(path)
+    raise ModelNotFoundError(
+        f"{path}: has config.json but neither {SINGLE_FILE} nor {INDEX_FILE};"
+        " weights in other formats (.bin, .pth) are not read"
+    )
+
+
+def _open_shards(path: Path) -> dict[str, SafetensorsFile]:
+    weight_map = read_json(path / INDEX_FILE).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise FormatError(f"{path / INDEX_FILE}: weight_map is missing or not an object")
+    shards: dict[str, SafetensorsFile] = {}
+    homes: dict[str, SafetensorsFile] = {}
+    for name, file_name in weight_map.items():
+        _check_file_name(path, name, file_name)
+        if file_name not in shards:
+            shards[file_name] = open_safetensors(path / file_name)
+        if name not in shards[file_name].entries:
+            raise FormatError(f"{path / file_name}: lacks tensor {name!r}, which the index names")
+        homes[name] = shards[file_name]
+    return homes
+
+
+def _check_file_name(path: Path, name: str, file_name: object) -> None:
+    plain = isinstance(file_name, str) and file_name == Path(file_name).name and file_name
+    if not plain or not str(file_name).endswith(".safetensors"):
+        raise FormatError(
+            f"{path / INDEX_FILE}: weight_map of {name!r} is {file_name!r:.80}, expected the name"
+            " of a .safetensors file in the same folder"
+        )

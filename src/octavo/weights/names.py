@@ -1,0 +1,172 @@
+"""Tensor names: from those of Hugging Face files to the canonical ones, which are GGUF's.
+
+Only names are mapped; numbers are left as they lie. Two things therefore differ from a GGUF file
+of the same model, and a graph builder asks `checkpoint.format` for them: query and key rows of the
+llama family are not permuted for interleaved rotary embedding, and gemma's norm weights lack the 1
+that GGUF adds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.errors import FormatError, UnsupportedError
+
+_ATTENTION = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+}
+_GATED_MLP = {
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_TOP = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+# Buffers that old exports stored; they are computed from the config.
+_IGNORED = re.compile(r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$")
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
+
+
+@dataclass(frozen=True)
+class FamilyNames:
+    """One family's names.
+
+    layer: module path inside a layer -> canonical name; each has a weight.
+    biases: those of `layer`'s keys that have a bias as well.
+    strip: prefix to take off every name; names that start with one of `skip` are left out.
+    """
+
+    layer: Mapping[str, str]
+    biases: frozenset[str] = frozenset()
+    strip: str = ""
+    skip: tuple[str, ...] = ()
+
+
+_LLAMA = FamilyNames(
+    {
+        **_ATTENTION,
+        **_GATED_MLP,
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
+)
+_GEMMA3_LAYER = {
+    **_ATTENTION,
+    **_GATED_MLP,
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+FAMILIES: dict[str, FamilyNames] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": FamilyNames(
+        _LLAMA.layer, biases=frozenset({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+    ),
+    "gemma3_text": FamilyNames(_GEMMA3_LAYER),
+    "gemma3": FamilyNames(
+        _GEMMA3_LAYER,
+        strip="language_model.",
+        skip=("vision_tower.", "multi_modal_projector.", "model.vision_tower."),
+    ),
+}
+"""Keyed by config.json's model_type. A new family adds its entry here."""
+
+
+def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str]:
+    """Stored name -> canonical name, for every tensor that the model uses.
+
+    Raises UnsupportedError for an unknown family, FormatError listing all unexpected and missing
+    names at once.
+    """
+    family = _family(config)
+    stored = list(stored)
+    num_layers = _num_layers(config, len(stored))
+    mapped: dict[str, str] = {}
+    found: set[str] = set()
+    unexpected: list[str] = []
+    for name in stored:
+        if name.startswith(family.skip) or _IGNORED.search(name):
+            continue
+        canonical = _canonical(name.removeprefix(family.strip), family, num_layers)
+        if canonical is None or canonical in found:
+            unexpected.append(name)
+        else:
+            mapped[name] = canonical
+            found.add(canonical)
+    _check(unexpected, sorted(_expected(family, num_layers, config) - found))
+    if config.get("tie_word_embeddings") is True:
+        mapped = {name: value for name, value in mapped.items() if value != "output.weight"}
+    return mapped
+
+
+def _family(config: Mapping[str, Any]) -> FamilyNames:
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise UnsupportedError(
+            f"weights: config.json has model_type {model_type!r:.80}, which is not supported yet;"
+            f" expected one of {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[model_type]
+
+
+def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
+    text_config = config.get("text_config")
+    holder = text_config if isinstance(text_config, dict) else config
+    value = holder.get("num_hidden_layers")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= num_tensors:
+        raise FormatError(
+            f"weights: config.json has num_hidden_layers {value!r:.80}, expected at least 1 and no"
+            f" more than the {num_tensors} tensors there are"
+        )
+    return value
+
+
+def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
+    if name in _TOP:
+        return _TOP[name]
+    match = _LAYER.fullmatch(name)
+    if match is None or int(match[1]) >= num_layers or match[2] not in family.layer:
+        return None
+    if match[3] == "bias" and match[2] not in family.biases:
+        return None
+    return f"blk.{match[1]}.{family.layer[match[2]]}.{match[3]}"
+
+
+def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -> set[str]:
+    parts = [f"{name}.weight" for name in family.layer.values()]
+    parts += [f"{family.layer[path]}.bias" for path in family.biases]
+    names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
+    names |= {"token_embd.weight", "output_norm.weight"}
+    if config.get("tie_word_embeddings") is False:
+        names.add("output.weight")
+    return names
+
+
+def _check(unexpected: list[str], missing: list[str]) -> None:
+    if not unexpected and not missing:
+        return
+    problems = []
+    if unexpected:
+        problems.append(f"{len(unexpected)} unexpected ({_some(unexpected)})")
+    if missing:
+        problems.append(f"{len(missing)} missing ({_some(missing)})")
+    raise FormatError(f"weights: tensor names do not fit the config: {', '.join(problems)}")
+
+
+def _some(names: list[str], limit: int = 8) -> str:
+    more = f", and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(name[:120] for name in names[:limit]) + more
