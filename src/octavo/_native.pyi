@@ -31,3 +31,25 @@ class GgufHeader:
 def dequantize(
     data: NDArray[np.uint8], ggml_type: int, block_elems: int, block_bytes: int
 ) -> NDArray[np.float32]: ...
+
+# sampling
+
+class SamplingBatch:
+    """A checked, borrowed view of a decoding.SamplingBatch's arrays. Raises ValueError."""
+
+    def __init__(self, batch: Any) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def top_n(self) -> int: ...
+
+def sample(
+    logits: NDArray[np.float32], batch: SamplingBatch, num_threads: int = 1
+) -> tuple[
+    NDArray[np.int32],
+    NDArray[np.float32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+]: ...
+def philox_uniform(seed: int, counter: int) -> float: ...

@@ -1,1 +1,17 @@
-"""TODO-DOOR"""
+"""How tokens are chosen: sampling parameters, the sampler, stop conditions, detokenization."""
+
+from octavo.decoding.batch import ROW_ERRORS, SampleResult, SamplingBatch
+from octavo.decoding.build import SamplingRow, build_batch, sample_seed
+from octavo.decoding.params import SamplingParams
+from octavo.decoding.sample import sample_batch
+
+__all__ = [
+    "ROW_ERRORS",
+    "SampleResult",
+    "SamplingBatch",
+    "SamplingParams",
+    "SamplingRow",
+    "build_batch",
+    "sample_batch",
+    "sample_seed",
+]

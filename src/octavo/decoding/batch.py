@@ -40,12 +40,21 @@ class SamplingBatch:
     mask: NDArray[np.uint32] | None = None  # [R, ceil(V / 32)] allowed bits; None = all allowed
 
 
+ROW_ERRORS = {
+    -1: "sampler: the model's logits hold NaN or infinity",
+    -2: "sampler: no token is allowed here: all are masked, banned or -inf",
+    -3: "sampler: a history, bias or banned token id is outside the vocabulary",
+}
+
+
 @dataclass
 class SampleResult:
     """logprobs are log-softmax of the raw logits (vLLM's "raw_logprobs"). NaN-free.
 
     top_ids / top_logprobs have N = max(num_logprobs) columns, best first, padded with -1 / -inf.
-    rank is the chosen token's 1-based rank among raw logits (0 where not asked).
+    rank is the chosen token's 1-based rank among raw logits (0 where not asked). Ties are ordered
+    by id, so the chosen token stands in its top list at its rank.
+    A negative id is a key of ROW_ERRORS: that row could not be sampled, the others are good.
     """
 
     ids: NDArray[np.int32]  # [R]
@@ -53,3 +62,8 @@ class SampleResult:
     ranks: NDArray[np.int32]  # [R]
     top_ids: NDArray[np.int32]  # [R, N]
     top_logprobs: NDArray[np.float32]  # [R, N]
+
+    def error(self, row: int) -> str | None:
+        """Why the row has no token, or None if it has one."""
+        token = int(self.ids[row])
+        return None if token >= 0 else ROW_ERRORS[token]

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from octavo.errors import InvalidParameterError
+
+MAX_SAMPLES = 128
+MAX_LOGPROBS = 1024
+MAX_STOPS = 64
+MAX_STOP_LENGTH = 1024  # characters
+MAX_BIASES = 4096
+MAX_STOP_TOKEN_IDS = 1024
+MAX_TOKEN_ID = 2**31 - 1
+
+# Inclusive ranges. A float must be finite besides; top_p and repetition_penalty exclude 0.
+INT_RANGES: dict[str, tuple[int, int]] = {
+    "n": (1, MAX_SAMPLES),
+    "max_tokens": (0, MAX_TOKEN_ID),
+    "min_tokens": (0, MAX_TOKEN_ID),
+    "top_k": (-1, MAX_TOKEN_ID),
+    "seed": (-(2**63), 2**64 - 1),
+    "logprobs": (0, MAX_LOGPROBS),
+    "prompt_logprobs": (0, MAX_LOGPROBS),
+}
+FLOAT_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 1e6),
+    "top_p": (1e-30, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (1e-6, 1e6),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+OPTIONAL = frozenset({"max_tokens", "seed", "logprobs", "prompt_logprobs"})
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """Validated on construction; a bad value raises InvalidParameterError naming the field.
 
-    max_tokens: None means as many as the context holds; 0 is allowed only to score a prompt.
+    max_tokens: None means as many as the context holds; 0 is allowed only to score a prompt
+    (with prompt_logprobs).
     temperature 0 is greedy. top_k 0 or -1 keeps all. top_p in (0, 1]; min_p in [0, 1].
+    seed: any 64-bit integer; None draws one per request.
     logprobs: None for none, n for the chosen token plus the n best (n may be 0).
     prompt_logprobs: the same for the prompt's tokens.
+    stop: one string, or a list or tuple of them; kept as a tuple.
+    logit_bias: token id to a value in [-100, 100].
     """
 
     n: int = 1
@@ -35,3 +73,111 @@ class SamplingParams:
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     detokenize: bool = True
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in INT_RANGES.items():
+            self._set(name, _integer(name, getattr(self, name), low, high))
+        for name, (least, most) in FLOAT_RANGES.items():
+            self._set(name, _number(name, getattr(self, name), least, most))
+        self._set("logit_bias", _biases(self.logit_bias))
+        self._set("stop", _stops(self.stop))
+        self._set("stop_token_ids", _token_ids(self.stop_token_ids))
+        for flag in fields(self):
+            if flag.type == "bool" and not isinstance(getattr(self, flag.name), bool):
+                raise _bad(flag.name, getattr(self, flag.name), "true or false")
+        self._check_together()
+
+    def check_vocab(self, vocab_size: int) -> None:
+        """Raise InvalidParameterError if a token id named here is not in the vocabulary."""
+        for name in ("logit_bias", "stop_token_ids"):
+            for token in getattr(self, name):
+                if token >= vocab_size:
+                    raise _bad(name, token, f"token ids below {vocab_size}")
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_together(self) -> None:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidParameterError(
+                "min_tokens", f"is {self.min_tokens}, more than max_tokens ({self.max_tokens})"
+            )
+        if self.max_tokens == 0 and self.prompt_logprobs is None:
+            raise InvalidParameterError(
+                "max_tokens", "is 0, which is allowed only together with prompt_logprobs"
+            )
+        if self.stop and not self.detokenize:
+            raise InvalidParameterError("stop", "needs detokenize to be true")
+
+
+def _bad(name: str, got: object, expected: str) -> InvalidParameterError:
+    shown = repr(got)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return InvalidParameterError(name, f"got {shown}, expected {expected}")
+
+
+def _integer(name: str, value: Any, low: int, high: int) -> int | None:
+    if value is None and name in OPTIONAL:
+        return None
+    expected = f"an integer from {low} to {high}"
+    if isinstance(value, bool):
+        raise _bad(name, value, expected)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _bad(name, value, expected) from None
+    if not low <= number <= high:
+        raise _bad(name, value, expected)
+    return number
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    expected = f"a number from {low:g} to {high:g}"
+    if isinstance(value, bool | str | bytes):
+        raise _bad(name, value, expected)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _bad(name, value, expected) from None
+    if not (math.isfinite(number) and low <= number <= high):
+        raise _bad(name, value, expected)
+    return number
+
+
+def _biases(value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise _bad("logit_bias", value, "a mapping of token ids to numbers")
+    if len(value) > MAX_BIASES:
+        raise InvalidParameterError(
+            "logit_bias", f"has {len(value)} entries, at most {MAX_BIASES} are allowed"
+        )
+    result: dict[int, float] = {}
+    for key, bias in value.items():
+        token = _integer("logit_bias", key, 0, MAX_TOKEN_ID)
+        result[token or 0] = _number("logit_bias", bias, -100.0, 100.0)
+    return result
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, list | tuple) or not all(isinstance(s, str) for s in value):
+        raise _bad("stop", value, "a string or a list of strings")
+    if len(value) > MAX_STOPS:
+        raise InvalidParameterError("stop", f"has {len(value)} strings, at most {MAX_STOPS}")
+    if not all(0 < len(s) <= MAX_STOP_LENGTH for s in value):
+        raise InvalidParameterError(
+            "stop", f"each string must have from 1 to {MAX_STOP_LENGTH} characters"
+        )
+    return tuple(value)
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise _bad("stop_token_ids", value, "a list of token ids")
+    ids = tuple(_integer("stop_token_ids", v, 0, MAX_TOKEN_ID) or 0 for v in value)
+    if len(ids) > MAX_STOP_TOKEN_IDS:
+        raise InvalidParameterError(
+            "stop_token_ids", f"has {len(ids)} ids, at most {MAX_STOP_TOKEN_IDS}"
+        )
+    return ids
