@@ -1,0 +1,131 @@
+"""What each operator computes. Every other backend is judged by these functions.
+
+Activations are float32 [rows, features]; stored operands come expanded to float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.backends.base import Floats, Ints
+from octavo.graph import (
+    AttentionAttrs,
+    NoAttrs,
+    Op,
+    RmsNormAttrs,
+    RopeAttrs,
+    ScaleAttrs,
+)
+
+
+def linear(x: Floats, weight: Floats, bias: Floats | None) -> Floats:
+    """x[M, K] weight[N, K]^T + bias[N]."""
+    y: Floats = x @ weight.T
+    return y if bias is None else y + bias
+
+
+def rms_norm(x: Floats, weight: Floats, attrs: RmsNormAttrs) -> Floats:
+    """Zhang and Sennrich 2019, on each run of len(weight) features."""
+    runs = x.reshape(len(x), -1, len(weight))
+    mean_square = np.mean(runs * runs, axis=-1, keepdims=True, dtype=np.float32)
+    normed = runs / np.sqrt(mean_square + np.float32(attrs.eps))
+    return (normed * (weight + np.float32(attrs.unit_offset))).reshape(x.shape)
+
+
+def rope(x: Floats, inv_freq: Floats, positions: Ints, attrs: RopeAttrs) -> Floats:
+    """Rotate pair i of each head by positions * inv_freq[i]; what lies behind the pairs stays."""
+    pairs = len(inv_freq)
+    heads = x.reshape(len(x), -1, attrs.head_dim)
+    angles = positions[:, None].astype(np.float64) * inv_freq  # [T, pairs]
+    cos = (np.cos(angles) * attrs.magnitude).astype(np.float32)[:, None, :]
+    sin = (np.sin(angles) * attrs.magnitude).astype(np.float32)[:, None, :]
+    first, second = _pair_places(pairs, attrs.interleaved)
+    a, b = heads[..., first], heads[..., second]
+    out = heads.copy()
+    out[..., first] = a * cos - b * sin
+    out[..., second] = b * cos + a * sin
+    return out.reshape(x.shape)
+
+
+def _pair_places(pairs: int, interleaved: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    index = np.arange(pairs)
+    return (2 * index, 2 * index + 1) if interleaved else (index, index + pairs)
+
+
+def attend(q: Floats, k: Floats, v: Floats, positions: Ints, attrs: AttentionAttrs) -> Floats:
+    """One sequence: q[n, H*D] at `positions` over k, v [length, Hkv, D] -> [n, H*D]."""
+    heads = q.reshape(len(q), attrs.num_heads, attrs.head_dim)
+    group = attrs.num_heads // attrs.num_kv_heads
+    keys = np.repeat(k, group, axis=1).transpose(1, 2, 0)  # [H, D, length]
+    values = np.repeat(v, group, axis=1).transpose(1, 0, 2)  # [H, length, D]
+    scores = (heads.transpose(1, 0, 2) @ keys) * np.float32(attrs.scale)  # [H, n, length]
+    if attrs.softcap is not None:
+        scores = softcap(scores, attrs.softcap)
+    seen = visible(positions, len(k), attrs.window)
+    weights = softmax(np.where(seen, scores, np.float32(-np.inf)))
+    y: Floats = (weights @ values).transpose(1, 0, 2).reshape(q.shape)
+    return y
+
+
+def visible(positions: Ints, length: int, window: int | None) -> NDArray[np.bool_]:
+    """[n, length]: whether the query at positions[i] sees the key at j."""
+    behind = positions[:, None] - np.arange(length)[None, :]
+    seen: NDArray[np.bool_] = behind >= 0
+    return seen if window is None else seen & (behind < window)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Along the last axis; -inf gets weight 0."""
+    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    result: Floats = shifted / shifted.sum(axis=-1, keepdims=True, dtype=np.float32)
+    return result
+
+
+def softcap(x: Floats, cap: float) -> Floats:
+    """cap * tanh(x / cap)."""
+    result: Floats = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return result
+
+
+def silu(x: Floats) -> Floats:
+    """x * sigmoid(x), by tanh so that no exponential overflows."""
+    half = np.float32(0.5)
+    result: Floats = x * (half + half * np.tanh(half * x))
+    return result
+
+
+def gelu(x: Floats) -> Floats:
+    """Tanh approximation (Hendrycks and Gimpel 2016)."""
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    result: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return result
+
+
+def _add(x: list[Floats], attrs: NoAttrs) -> Floats:
+    return x[0] + x[1]
+
+
+def _mul(x: list[Floats], attrs: NoAttrs) -> Floats:
+    return x[0] * x[1]
+
+
+def _scale(x: list[Floats], attrs: ScaleAttrs) -> Floats:
+    return x[0] * np.float32(attrs.factor)
+
+
+SIMPLE: dict[Op, Callable[[list[Any], Any], Floats]] = {
+    Op.LINEAR: lambda x, attrs: linear(x[0], x[1], x[2]),
+    Op.RMS_NORM: lambda x, attrs: rms_norm(x[0], x[1], attrs),
+    Op.ADD: _add,
+    Op.MUL: _mul,
+    Op.SCALE: _scale,
+    Op.SILU: lambda x, attrs: silu(x[0]),
+    Op.GELU: lambda x, attrs: gelu(x[0]),
+    Op.SOFTCAP: lambda x, attrs: softcap(x[0], attrs.cap),
+}
+"""Operators that need nothing but their operands; the executable does the others itself."""
