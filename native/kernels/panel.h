@@ -30,16 +30,20 @@ enum class SourceType : int32_t {
   kBF16 = 30,
 };
 
-// How the packed elements look. Chosen by layout_for(source, weights mode).
-enum class PanelLayout : int32_t { kF32, kBF16, kU4, kU5, kU6, kU8 };
+// How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.
+enum class PanelLayout : int32_t { kF32, kF16, kBF16, kU4, kU5, kU6, kU8 };
+
+inline bool is_float(PanelLayout layout) {
+  return layout == PanelLayout::kF32 || layout == PanelLayout::kF16 || layout == PanelLayout::kBF16;
+}
 
 struct PanelMatrix {
   PanelLayout layout = PanelLayout::kF32;
   SourceType source = SourceType::kF32;
-  int64_t n = 0;              // rows wanted (the last panel is padded with zero rows)
-  int64_t k = 0;              // columns
-  int64_t num_panels = 0;     // ceil(n / 16)
-  size_t panel_bytes = 0;     // bytes of one panel in the stream, a multiple of 64
+  int64_t n = 0;                  // rows wanted (the last panel is padded with zero rows)
+  int64_t k = 0;                  // columns
+  int64_t num_panels = 0;         // ceil(n / 16)
+  size_t panel_bytes = 0;         // bytes of one panel in the stream, a multiple of 64
   const uint8_t* data = nullptr;  // num_panels * panel_bytes, 64-byte aligned; not owned
 
   size_t size_bytes() const { return static_cast<size_t>(num_panels) * panel_bytes; }
@@ -60,32 +64,61 @@ size_t source_row_bytes(SourceType source, int64_t k);
 // Reads row `row` back as float32 (the embedding look-up on a tied table).
 void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);
 
-// Activations of up to `rows` rows: int8 with one scale per group of 32, and the sums that the
-// rank-1 terms need (already multiplied by the scale). K is padded to a multiple of 32 with zeros.
+// Activations: int8 with one scale per group of 32, in tiles of up to 12 rows that one pass over
+// the weights serves. A tile holds, group after group, the 32 bytes of each of its rows, then the
+// Terms of each of its rows: a product reads it front to back through two pointers. K is padded to
+// a multiple of 32 with zeros.
 struct QuantizedRows {
+  struct Terms {
+    float scale;            // x ~ scale * q
+    float sum;              // scale * (sum of q over the group)
+    int32_t neg_sum;        // -(sum of q over the group)
+    int32_t neg_sum_first;  // -(sum of q over its first 16)
+  };
+  static constexpr int kMaxTile = 12;
+
   int64_t k = 0;
   int64_t rows = 0;
-  int8_t* q = nullptr;      // [rows][k padded]
-  float* scale = nullptr;   // [rows][groups]
-  float* sum = nullptr;     // [rows][groups * 2]: scale * sum of each half (16) of the group
+  int64_t groups = 0;       // ceil(k / 32)
+  int tile = 0;             // rows of a tile, <= kMaxTile; the last tile may be part filled
+  uint8_t* data = nullptr;  // not owned
+
   static size_t bytes(int64_t rows, int64_t k);
-  // Lays the arrays into `memory` (64-byte aligned, bytes(rows, k) long).
+  // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
+  // of rows about to be multiplied: the tile size is chosen so that the tiles come out even.
   static QuantizedRows in(void* memory, int64_t rows, int64_t k);
+
+  size_t group_stride() const { return static_cast<size_t>(tile) * (kGroup + sizeof(Terms)); }
+  size_t tile_stride() const { return static_cast<size_t>(groups) * group_stride(); }
+  int8_t* q(int64_t row, int64_t group) const {
+    return reinterpret_cast<int8_t*>(record(row, group) + (row % tile) * kGroup);
+  }
+  Terms* terms(int64_t row, int64_t group) const {
+    return reinterpret_cast<Terms*>(record(row, group) + tile * kGroup) + row % tile;
+  }
+
+ private:
+  uint8_t* record(int64_t row, int64_t group) const {
+    return data + static_cast<size_t>(row / tile) * tile_stride() +
+           static_cast<size_t>(group) * group_stride();
+  }
 };
 
-// Quantizes x[groups begin..end of one row]; x points at the row's first element.
+// Quantizes x[groups begin..end of one row]; x points at the row's first element. A group that
+// holds a NaN or an infinity gets a NaN scale, so the products that read it are NaN.
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end);
 
-// out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of panels
-// [panel_begin, panel_end) (never past matrix.n). Overwrites. scratch: kLinearScratch bytes private
-// to the calling thread, 64-byte aligned.
+// out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
+// panels [panel_begin, panel_end) (never past matrix.n). Overwrites. scratch: kLinearScratch bytes
+// private to the calling thread, 64-byte aligned. matrix must be quantized and matrix.k == x.k.
+// Threads that share a product take disjoint panel ranges, best a multiple of 2 panels.
 constexpr size_t kLinearScratch = 512 * 1024;
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                void* scratch);
 
-// The same for kF32 and kBF16 panels with float activations x[m * ldx + k].
+// The same for the float panels (kF32, kF16, kBF16) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                 void* scratch);

@@ -1,0 +1,39 @@
+// 16-bit floats, one at a time. Plain integer arithmetic: the same on every machine.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+namespace octavo {
+
+inline float half_to_float(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t magnitude = h & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // infinity or NaN
+    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  }
+  if (magnitude >= 0x400u) {
+    return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+  }
+  const float value = static_cast<float>(magnitude) * 0x1p-24f;  // zero or subnormal
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+inline float bfloat_to_float(uint16_t h) {
+  return std::bit_cast<float>(static_cast<uint32_t>(h) << 16);
+}
+
+// Loads from unaligned file bytes.
+template <typename T>
+inline T load_as(const uint8_t* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(T));
+  return value;
+}
+
+inline float load_half(const uint8_t* p) {
+  return half_to_float(load_as<uint16_t>(p));
+}
+
+}  // namespace octavo

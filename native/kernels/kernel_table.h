@@ -1,0 +1,77 @@
+// What one instruction set offers. linear.cpp walks rows and panels; a tile kernel multiplies a few
+// rows of activations by one or two panels.
+//
+// The order of float operations per output element, the same in every kernel of every set:
+//   quantized: for each group (Q6_K: each half group) in K order
+//     c = fma(float(integer dot product), weight scale * activation scale, c)
+//     c = fma(weight min, activation sum, c)                 (formats with mins only)
+//   float: four sums over k % 4, c[j] = fma(w, x, c[j]) in K order; then (c0 + c1) + (c2 + c3)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/panel.h"
+
+namespace octavo {
+
+struct QuantTileArgs {
+  const uint8_t* panel;  // the first panel
+  size_t panel_bytes;
+  int64_t groups;
+  const uint8_t* q;      // 32 bytes a row, group 0 of the first row
+  const uint8_t* terms;  // QuantizedRows::Terms a row, group 0 of the first row
+  size_t group_stride;   // bytes from one group to the next, of both
+  float* out;            // element (first row, first weight row)
+  int64_t ldo;
+  int valid;  // weight rows wanted, <= 16 * panels
+};
+
+struct FloatTileArgs {
+  const uint8_t* panel;
+  size_t panel_bytes;
+  int64_t k;
+  const float* x;  // first row, column 0
+  int64_t ldx;
+  float* out;
+  int64_t ldo;
+  int valid;
+};
+
+using QuantTileKernel = void (*)(const QuantTileArgs&);
+using FloatTileKernel = void (*)(const FloatTileArgs&);
+
+struct KernelTable {
+  const char* isa;
+  int quant_rows;  // most activation rows of a quantized tile
+  int pair_from;   // from this many rows on a quantized tile takes two panels
+  int float_rows;  // most activation rows of a float tile
+  QuantTileKernel (*quant)(SourceType source, int panels, int rows);
+  FloatTileKernel (*floats)(PanelLayout layout, int rows);
+  // Quantizes one group of 32.
+  void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
+};
+
+// 127 / amax, or 0 where the group becomes zeros: all tiny, or not finite.
+inline float inverse_scale(float amax) {
+  return amax > 1e-30f && amax <= 3.402823466e38f ? 127.0f / amax : 0.0f;
+}
+
+// The terms of a group whose quantized elements sum to `sum`, the first 16 to `first`.
+inline void set_terms(float amax, int first, int sum, QuantizedRows::Terms* terms) {
+  terms->scale =
+      amax <= 3.402823466e38f ? amax * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
+  terms->sum = terms->scale * static_cast<float>(sum);
+  terms->neg_sum = -sum;
+  terms->neg_sum_first = -first;
+}
+
+const KernelTable& scalar_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+// The table in use: the best this machine has, lowered by OCTAVO_ISA.
+const KernelTable& kernels();
+
+}  // namespace octavo

@@ -1,0 +1,17 @@
+// Between the files of the AVX2 set.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+
+constexpr int kFloatRowsAvx2 = 2;
+
+FloatTileKernel float_kernel_avx2(PanelLayout layout, int rows);
+void quantize_group_avx2(const float* x, int8_t* q, QuantizedRows::Terms* terms);
+
+}  // namespace octavo

@@ -1,0 +1,17 @@
+// Between the files of the AVX-512 set.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+
+constexpr int kFloatRowsAvx512 = 6;
+
+FloatTileKernel float_kernel_avx512(PanelLayout layout, int rows);
+void quantize_group_avx512(const float* x, int8_t* q, QuantizedRows::Terms* terms);
+
+}  // namespace octavo

@@ -1,0 +1,114 @@
+// The products in plain C++: what every other instruction set must equal, and all that a machine
+// without a kernel of its own gets.
+#include <bit>
+#include <cmath>
+
+#include "kernels/format.h"
+#include "kernels/group.h"
+#include "kernels/half.h"
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+
+template <SourceType S>
+int dot(const uint8_t* group, const int8_t* q, int r, int begin, int end) {
+  int sum = 0;
+  for (int c = begin; c < end; ++c) sum += group_element<S>(group, r, c) * q[c];
+  return sum;
+}
+
+template <SourceType S>
+float quant_element(const QuantTileArgs& a, int r) {
+  using F = Format<S>;
+  constexpr int kStep = F::kHalves ? 16 : 32;
+  const uint8_t* panel = a.panel + static_cast<size_t>(r / kPanelRows) * a.panel_bytes;
+  r %= kPanelRows;
+  float c = 0.0f;
+  for (int64_t g = 0; g < a.groups; ++g) {
+    const size_t step = static_cast<size_t>(g) * a.group_stride;
+    const auto* q = reinterpret_cast<const int8_t*>(a.q + step);
+    const auto* terms = reinterpret_cast<const QuantizedRows::Terms*>(a.terms + step);
+    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = panel + group_offset<S>(g);
+    for (int begin = 0; begin < kGroup; begin += kStep) {
+      float scale = 0.0f;
+      float min = 0.0f;
+      group_scale<S>(head, group, r, begin / 16, &scale, &min);
+      int sum = dot<S>(group, q, r, begin, begin + kStep);
+      if constexpr (F::kZeroBits >= 0) {
+        int neg = terms->neg_sum;
+        if (F::kHalves) neg = begin == 0 ? terms->neg_sum_first : neg - terms->neg_sum_first;
+        sum += neg * (1 << F::kZeroBits);
+      }
+      c = std::fma(static_cast<float>(sum), scale * terms->scale, c);
+      if constexpr (F::kMin) c = std::fma(min, terms->sum, c);
+    }
+  }
+  return c;
+}
+
+template <SourceType S>
+void quant_tile(const QuantTileArgs& a) {
+  for (int r = 0; r < a.valid; ++r) a.out[r] = quant_element<S>(a, r);
+}
+
+float weight(PanelLayout layout, const uint8_t* panel, int64_t k, int r) {
+  if (layout == PanelLayout::kF32) return load_as<float>(panel + (k * kPanelRows + r) * 4);
+  const auto bits = load_as<uint16_t>(panel + half_index(layout, k, r) * 2);
+  return layout == PanelLayout::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+template <PanelLayout L>
+void float_tile(const FloatTileArgs& a) {
+  for (int r = 0; r < a.valid; ++r) {
+    float c[4] = {};
+    for (int64_t k = 0; k < a.k; ++k)
+      c[k % 4] = std::fma(weight(L, a.panel, k, r), a.x[k], c[k % 4]);
+    a.out[r] = (c[0] + c[1]) + (c[2] + c[3]);
+  }
+}
+
+QuantTileKernel quant_kernel(SourceType source, int, int) {
+  QuantTileKernel kernel = nullptr;
+  with_format(source, [&]<SourceType S>() { kernel = quant_tile<S>; });
+  return kernel;
+}
+
+FloatTileKernel float_kernel(PanelLayout layout, int) {
+  switch (layout) {
+    case PanelLayout::kF16:
+      return float_tile<PanelLayout::kF16>;
+    case PanelLayout::kBF16:
+      return float_tile<PanelLayout::kBF16>;
+    default:
+      return float_tile<PanelLayout::kF32>;
+  }
+}
+
+void quantize_group(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
+  uint32_t largest = 0;  // of |x| as bits, which order as the values do; NaN above infinity
+  for (int i = 0; i < kGroup; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
+  }
+  const float amax = std::bit_cast<float>(largest);
+  const float inverse = inverse_scale(amax);
+  int first = 0;
+  int sum = 0;
+  for (int i = 0; i < kGroup; ++i) {
+    q[i] = inverse == 0.0f ? 0 : static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+    sum += q[i];
+    if (i == 15) first = sum;
+  }
+  set_terms(amax, first, sum, terms);
+}
+
+}  // namespace
+
+const KernelTable& scalar_kernels() {
+  static const KernelTable table{"scalar", 1, 2, 1, quant_kernel, float_kernel, quantize_group};
+  return table;
+}
+
+}  // namespace octavo

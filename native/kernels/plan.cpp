@@ -1,0 +1,114 @@
+// Sizes: of a row in the file, of a packed matrix, of quantized activations.
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/format.h"
+#include "kernels/panel.h"
+
+namespace octavo {
+namespace {
+
+[[noreturn]] void refuse(const std::string& got, const std::string& expected) {
+  throw std::invalid_argument("panels: got " + got + "; expected " + expected);
+}
+
+size_t float_bytes(SourceType source) {
+  return source == SourceType::kF32 ? 4 : 2;
+}
+
+bool is_float_source(SourceType source) {
+  return source == SourceType::kF32 || source == SourceType::kF16 || source == SourceType::kBF16;
+}
+
+void check_columns(int64_t k, int64_t block) {
+  if (k <= 0 || k % block != 0) {
+    refuse("rows of " + std::to_string(k) + " columns",
+           "a positive multiple of " + std::to_string(block) + " for this weight type");
+  }
+}
+
+size_t round_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+PanelMatrix float_plan(PanelMatrix m) {
+  const size_t width = m.layout == PanelLayout::kF32 ? 4 : 2;
+  const size_t columns = round_up(static_cast<size_t>(m.k), m.layout == PanelLayout::kF32 ? 1 : 2);
+  m.panel_bytes = columns * width * kPanelRows;
+  return m;
+}
+
+}  // namespace
+
+size_t source_row_bytes(SourceType source, int64_t k) {
+  if (is_float_source(source)) {
+    check_columns(k, 1);
+    return static_cast<size_t>(k) * float_bytes(source);
+  }
+  size_t bytes = 0;
+  const bool known = with_format(source, [&]<SourceType S>() {
+    check_columns(k, Format<S>::kBlock);
+    bytes = static_cast<size_t>(k / Format<S>::kBlock) * Format<S>::kBlockBytes;
+  });
+  if (!known) {
+    refuse("weight type " + std::to_string(static_cast<int>(source)),
+           "F32, F16, BF16, Q4_1, Q5_0, Q8_0, Q4_K or Q6_K");
+  }
+  return bytes;
+}
+
+PanelMatrix plan_panels(SourceType source, int64_t n, int64_t k, bool as_float) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (n <= 0 || n > kMost || k > kMost) {
+    refuse("a matrix of " + std::to_string(n) + " x " + std::to_string(k), "1 to 2^31-1 each way");
+  }
+  source_row_bytes(source, k);  // throws if it cannot be packed
+  PanelMatrix m;
+  m.source = source;
+  m.n = n;
+  m.k = k;
+  m.num_panels = (n + kPanelRows - 1) / kPanelRows;
+  if (as_float || source == SourceType::kF32) {
+    m.layout = PanelLayout::kF32;
+    return float_plan(m);
+  }
+  if (is_float_source(source)) {
+    m.layout = source == SourceType::kF16 ? PanelLayout::kF16 : PanelLayout::kBF16;
+    return float_plan(m);
+  }
+  with_format(source, [&]<SourceType S>() {
+    m.layout = Format<S>::kLayout;
+    const size_t supers = static_cast<size_t>(k / kGroup / Format<S>::kSuper);
+    m.panel_bytes = round_up(supers * kSuperBytes<S>, 64);
+  });
+  return m;
+}
+
+namespace {
+
+// Rows of a tile such that the tiles come out even: 13 rows are 7 + 6, not 12 + 1.
+int64_t even_tile(int64_t rows) {
+  const int64_t tiles = (rows + QuantizedRows::kMaxTile - 1) / QuantizedRows::kMaxTile;
+  return tiles == 0 ? 1 : (rows + tiles - 1) / tiles;
+}
+
+}  // namespace
+
+size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
+  // Room for any tile size that `in` may choose for fewer rows too.
+  const size_t groups = static_cast<size_t>((k + kGroup - 1) / kGroup);
+  return round_up(static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)), 64);
+}
+
+QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
+  QuantizedRows x;
+  x.k = k;
+  x.rows = rows;
+  x.groups = (k + kGroup - 1) / kGroup;
+  x.tile = static_cast<int>(even_tile(rows));
+  x.data = static_cast<uint8_t*>(memory);
+  return x;
+}
+
+}  // namespace octavo

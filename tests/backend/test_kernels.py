@@ -1,0 +1,234 @@
+"""Packed products against float64: every weight type on every instruction set.
+
+The instruction set is chosen once a process, so the checks for the lesser ones run in a child.
+"""
+
+import os
+import subprocess
+import sys
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from octavo import _native
+
+Array = npt.NDArray[np.float32]
+ISA = _native.active_isa()
+
+
+class Weights(NamedTuple):
+    """Rows of one GGUF type: raw bytes [n, row bytes] and what they mean, float32 [n, k]."""
+
+    type: gguf.GGMLQuantizationType
+    raw: npt.NDArray[np.uint8]
+    values: Array
+
+
+TYPES = {t.name: t for t in map(gguf.GGMLQuantizationType, (0, 1, 3, 6, 8, 12, 14, 30))}
+QUANTIZED = ["Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K"]
+FLOATS = ["F32", "F16", "BF16"]
+# Bytes of the float16 fields of a block, and the type's block size.
+HALVES = {"Q4_1": [0, 2], "Q5_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
+BLOCK = {"Q4_K": 256, "Q6_K": 256}
+
+
+def random_weights(name: str, n: int, k: int, seed: int = 0, fill: int | None = None) -> Weights:
+    """Random bytes (or all `fill`) in every block, with scales of a sane size."""
+    rng = np.random.default_rng(seed)
+    kind = TYPES[name]
+    if name in FLOATS:
+        values = rng.standard_normal((n, k)).astype(np.float32)
+        if name == "BF16":
+            raw = (values.view(np.uint32) >> 16).astype(np.uint16)
+            values = (raw.astype(np.uint32) << 16).view(np.float32)
+            return Weights(kind, raw.view(np.uint8).reshape(n, -1), values)
+        raw = values.astype(np.float32 if name == "F32" else np.float16)
+        return Weights(kind, raw.view(np.uint8).reshape(n, -1), raw.astype(np.float32))
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    raw = rng.integers(0, 256, (n, k // block, size), dtype=np.uint8)
+    if fill is not None:
+        raw[:] = fill
+    for at in HALVES[name]:
+        scale = rng.uniform(-0.02, 0.02, (n, k // block)).astype(np.float16)
+        raw[:, :, at : at + 2] = scale.view(np.uint8).reshape(n, k // block, 2)
+    raw = raw.reshape(n, -1)
+    return Weights(kind, raw, gguf.quants.dequantize(raw, kind).reshape(n, k))
+
+
+def packed(w: Weights, as_float: bool = False) -> _native.PackedMatrix:
+    n, k = w.values.shape
+    return _native.PackedMatrix(int(w.type), n, k, w.raw.reshape(-1), as_float)
+
+
+def activations(m: int, k: int, seed: int = 1) -> Array:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((m, k)).astype(np.float32)
+    return x * rng.choice(np.float32([1, 1, 1, 30]), (m, k))
+
+
+def seen(x: Array) -> npt.NDArray[np.float64]:
+    """The activations as the integer products see them."""
+    q, scale, _ = _native.quantize_rows(x)
+    return q.astype(np.float64) * np.repeat(scale.astype(np.float64), 32, axis=1)
+
+
+def assert_product(w: Weights, x: npt.NDArray[np.float64], got: Array) -> None:
+    want = x @ w.values.astype(np.float64).T
+    # Rounding of the float32 sums: proportional to the sum of magnitudes.
+    bound = np.abs(x) @ np.abs(w.values.astype(np.float64)).T
+    assert np.all(np.isfinite(got))
+    assert float(np.max(np.abs(got - want) / bound)) < 2e-6
+
+
+def columns(name: str) -> list[int]:
+    return [256, 1536] if name in BLOCK else [32, 96, 576, 640]
+
+
+CASES = [(name, k) for name in QUANTIZED for k in columns(name)]
+
+
+@pytest.mark.parametrize(("name", "k"), CASES)
+def test_quantized_product_equals_float64(name: str, k: int) -> None:
+    w = random_weights(name, 53, k)
+    x = activations(13, k)
+    assert_product(w, seen(x), packed(w).linear(x))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("k", [1, 7, 64, 130])
+def test_float_product_equals_float64(name: str, k: int) -> None:
+    w = random_weights(name, 37, k)
+    x = activations(8, k)
+    assert_product(w, x.astype(np.float64), packed(w).linear(x))
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_product_as_float_equals_float64(name: str) -> None:
+    w = random_weights(name, 21, 512)
+    x = activations(5, 512)
+    assert_product(w, x.astype(np.float64), packed(w, as_float=True).linear(x))
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize("fill", [0, 0x7F, 0x80, 0xFF])
+def test_extremes_do_not_saturate(name: str, fill: int) -> None:
+    w = random_weights(name, 16, 512, fill=fill)
+    signs = np.random.default_rng(0).choice(np.float32([-1, 1]), (3, 512))
+    x = np.concatenate([np.ones((1, 512), np.float32), -np.ones((1, 512), np.float32), signs])
+    assert set(np.unique(_native.quantize_rows(x)[0])) == {-127, 127}
+    assert_product(w, seen(x), packed(w).linear(x))
+
+
+@pytest.mark.parametrize("name", QUANTIZED + FLOATS)
+def test_a_row_has_the_same_bits_in_any_company(name: str) -> None:
+    """Any number of rows, range of rows, range of panels and number of threads."""
+    w = random_weights(name, 150, 512)
+    matrix = packed(w)
+    x = activations(40, 512)
+    alone = np.concatenate([matrix.linear(x[i : i + 1]) for i in range(40)])
+    for m in range(1, 41):
+        np.testing.assert_array_equal(matrix.linear(x[:m]), alone[:m])
+    for threads in (2, 3):
+        np.testing.assert_array_equal(matrix.linear(x, threads=threads), alone)
+    for begin, end in [(0, 1), (3, 4), (1, 8), (5, 10), (9, 10)]:
+        got = matrix.linear(x, panel_begin=begin, panel_end=end)
+        columns = slice(begin * 16, min(end * 16, 150))
+        np.testing.assert_array_equal(got[:, columns], alone[:, columns])
+        assert np.isnan(np.delete(got, np.r_[columns], axis=1)).all()
+    for begin, end in [(0, 4), (7, 9), (5, 31), (39, 40)]:
+        got = matrix.linear(x, row_begin=begin, row_end=end)
+        np.testing.assert_array_equal(got[begin:end], alone[begin:end])
+        assert np.isnan(np.delete(got, np.r_[begin:end], axis=0)).all()
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_long_inputs_have_the_same_bits(name: str) -> None:
+    """Enough rows and columns that the activations are cut into chunks."""
+    w = random_weights(name, 48, 8960)
+    matrix = packed(w)
+    x = activations(130, 8960)
+    alone = np.concatenate([matrix.linear(x[i : i + 1]) for i in (0, 57, 71, 129)])
+    np.testing.assert_array_equal(matrix.linear(x)[[0, 57, 71, 129]], alone)
+
+
+@pytest.mark.parametrize("as_float", [False, True])
+@pytest.mark.parametrize("name", QUANTIZED + FLOATS)
+def test_rows_read_back(name: str, as_float: bool) -> None:
+    w = random_weights(name, 21, 512)
+    matrix = packed(w, as_float)
+    got = np.stack([matrix.unpack_row(i) for i in range(21)])
+    np.testing.assert_allclose(got, w.values, rtol=1e-6, atol=0)
+    for padding in range(21, 32):
+        assert not matrix.unpack_row(padding).any()
+
+
+@pytest.mark.parametrize("name", QUANTIZED + FLOATS)
+def test_packed_size_is_about_the_files(name: str) -> None:
+    w = random_weights(name, 64, 1536)
+    assert packed(w).size_bytes <= w.raw.nbytes * 1.03
+
+
+def test_quantizer_rounds_to_nearest_per_group() -> None:
+    x = activations(3, 100)
+    q, scale, total = _native.quantize_rows(x)
+    assert q.shape == (3, 128)
+    assert not q[:, 100:].any()
+    groups = np.pad(x, ((0, 0), (0, 28))).reshape(3, 4, 32)
+    np.testing.assert_allclose(scale, np.abs(groups).max(axis=2) / 127, rtol=1e-6)
+    error = np.abs(q.reshape(3, 4, 32) * scale[:, :, None] - groups)
+    assert np.all(error <= scale[:, :, None] * 0.5001)
+    np.testing.assert_allclose(total, q.reshape(3, 4, 32).sum(axis=2) * scale, rtol=1e-6, atol=1e-9)
+
+
+def test_zero_groups_are_zero_and_bad_values_show() -> None:
+    w = random_weights("Q8_0", 16, 64)
+    x = np.zeros((4, 64), np.float32)
+    x[1, 40] = np.nan
+    x[2, 3] = np.inf
+    x[3, 3] = 1e-42
+    out = packed(w).linear(x)
+    assert not out[0].any()
+    assert np.isnan(out[1:3]).all()
+    assert np.abs(out[3]).max() < 1e-30
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "k", "message"),
+    [(2, 4, 32, "weight type 2"), (12, 4, 128, "multiple of 256"), (8, 4, 33, "multiple of 32")],
+)
+def test_unpackable_matrices_are_refused(kind: int, n: int, k: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _native.PackedMatrix(kind, n, k, np.zeros(64, np.uint8))
+
+
+def digest(name: str) -> str:
+    """Bits of one product, to compare between instruction sets."""
+    w = random_weights(name, 37, 512)
+    return str(packed(w).linear(activations(9, 512)).tobytes().hex())
+
+
+@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="already in the child of this test")
+@pytest.mark.parametrize("isa", ["avx2", "scalar"])
+def test_lesser_instruction_sets_pass_too(isa: str) -> None:
+    if ISA == "scalar":
+        pytest.skip("this machine has no instruction set above scalar")
+    select = "not long_inputs" if isa == "scalar" else ""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", select]
+    environment = {**os.environ, "OCTAVO_ISA": isa}
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stdout[-4000:]
+
+
+@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="the parent compares its child's")
+@pytest.mark.parametrize("isa", ["avx2", "scalar"])
+def test_instruction_sets_agree_to_the_bit(isa: str) -> None:
+    code = "import runpy, sys; t = runpy.run_path(sys.argv[1])\n" \
+        "print(t['ISA'], *[t['digest'](n) for n in t['TYPES']])"
+    environment = {**os.environ, "OCTAVO_ISA": isa}
+    out = subprocess.check_output([sys.executable, "-c", code, __file__], env=environment, text=True)
+    found, *digests = out.split()
+    assert found == isa
+    assert digests == [digest(name) for name in TYPES]
