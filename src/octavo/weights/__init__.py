@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from octavo.weights.expand import dequantize
     from octavo.weights.inspect import Inspection, inspect_model
     from octavo.weights.scheme import SCHEMES, Scheme
+    from octavo.weights.sources import resolve
     from octavo.weights.tensor import Checkpoint, Tensor
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "dequantize",
     "inspect_model",
     "open_checkpoint",
+    "resolve",
 ]
 
 _HOMES = {
@@ -34,6 +36,7 @@ _HOMES = {
     "dequantize": "expand",
     "inspect_model": "inspect",
     "open_checkpoint": "checkpoint",
+    "resolve": "sources",
 }
 
 

@@ -1,0 +1,47 @@
+"""The folder that fetched models are kept in, and a lock between processes that fetch."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Progress = Callable[[int, int, str], None]
+"""Called as progress(done_bytes, total_bytes, label) a few times a second while fetching."""
+
+POLL_S = 0.1
+
+
+def cache_folder() -> Path:
+    """Where models are cached: $OCTAVO_CACHE, else the platform's cache folder for "octavo"."""
+    chosen = os.environ.get("OCTAVO_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("octavo", appauthor=False)
+
+
+@contextmanager
+def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`, calling `while_waiting` until it is had.
+
+    The lock goes with the process, however it ends. The file stays: removing it would let two
+    processes lock two files of the same name.
+    """
+    with path.open("w") as file:
+        while not _try_lock(file.fileno()):
+            while_waiting()
+            time.sleep(POLL_S)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,192 @@
+"""Models from the Hugging Face hub, or a mirror of it that HF_ENDPOINT names.
+
+Files land in huggingface_hub's own cache (HF_HOME), where other tools find them too.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
+from octavo.weights.cache import Progress
+
+# Without a pattern: the usual trade of size for quality first.
+PREFERRED = ("Q4_K_M", "Q4_1", "Q8_0", "Q6_K", "Q5_0", "F16", "BF16")
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+def fetch_hub(
+    repo: str, file: str | None, pattern: str | None, progress: Progress | None = None
+) -> Path:
+    """Path of a GGUF file, or of a folder with config.json and safetensors files.
+
+    repo: "org/name". file: one file's path in it. pattern: chooses among its GGUF files.
+    Raises ModelNotFoundError, UnsupportedError for a split GGUF file, or DownloadError.
+    """
+    if file is None:
+        names = _translated(repo, lambda: _list_files(repo))
+        if pattern is None and _is_folder(names):
+            return _translated(repo, lambda: _download_folder(repo, names, progress))
+        file = choose_gguf(repo, names, pattern)
+    if _SPLIT.search(file):
+        raise UnsupportedError(f"sources: {repo}/{file} is split into parts, not supported yet")
+    chosen = file
+    return _translated(repo, lambda: _download_file(repo, chosen, progress))
+
+
+def choose_gguf(repo: str, names: list[str], pattern: str | None) -> str:
+    """The one GGUF file that is meant. Raises ModelNotFoundError listing those there are."""
+    ggufs = [name for name in names if name.lower().endswith(".gguf") and "mmproj" not in name]
+    if not ggufs:
+        raise ModelNotFoundError(
+            f"sources: {repo} holds neither a .gguf file nor config.json with safetensors files"
+        )
+    if pattern is None:
+        for quantization in PREFERRED:
+            chosen = _matching(ggufs, quantization)
+            if len(chosen) == 1:
+                return chosen[0]
+        chosen = ggufs
+    else:
+        chosen = _matching(ggufs, pattern)
+    if len(chosen) != 1:
+        listed = ", ".join(sorted(ggufs)[:20])
+        raise ModelNotFoundError(
+            f"sources: {repo}: {len(chosen)} files match {pattern or '*.gguf'!r}, expected one;"
+            f" choose with '{repo}:PATTERN' among: {listed}"
+        )
+    return chosen[0]
+
+
+def _matching(names: list[str], pattern: str) -> list[str]:
+    glob = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
+    matches = [name for name in names if fnmatch.fnmatchcase(name.lower(), glob.lower())]
+    # "Q4_K" means Q4_K itself rather than every name that goes on after it.
+    ends = (f"{pattern}.gguf".lower(), pattern.lower())
+    exact = [name for name in matches if name.lower().endswith(ends)]
+    return exact if len(exact) == 1 else matches
+
+
+def _folder_files(names: list[str]) -> list[str]:
+    """What a model folder needs, and nothing else: no .bin, no .onnx, no second copy."""
+    wanted = re.compile(r"model[\w.-]*\.safetensors|[\w.-]+\.(json|jinja)")
+    return [name for name in names if wanted.fullmatch(name)]
+
+
+def _is_folder(names: list[str]) -> bool:
+    return "config.json" in names and any(
+        name.endswith(".safetensors") for name in _folder_files(names)
+    )
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _list_files(repo: str) -> list[str]:
+    """Names in the repository; those in the local cache if the hub cannot be asked."""
+    from huggingface_hub import HfApi, errors, snapshot_download
+
+    try:
+        return HfApi(endpoint=_endpoint()).list_repo_files(repo)
+    except errors.HfHubHTTPError:
+        raise
+    except Exception:  # no connection: the exception's type depends on the HTTP library beneath
+        try:
+            folder = Path(snapshot_download(repo, local_files_only=True))
+        except errors.LocalEntryNotFoundError:
+            folder = None
+        if folder is None:
+            raise
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def _download_file(repo: str, name: str, progress: Progress | None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    bars = _bars(hf_hub_download, progress, f"fetching {repo}/{name}")
+    return Path(hf_hub_download(repo, name, endpoint=_endpoint(), **bars))
+
+
+def _download_folder(repo: str, names: list[str], progress: Progress | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    bars = _bars(snapshot_download, progress, f"fetching {repo}")
+    files = [re.sub(r"([*?[])", r"[\1]", name) for name in _folder_files(names)]
+    return Path(snapshot_download(repo, allow_patterns=files, endpoint=_endpoint(), **bars))
+
+
+def _bars(download: Callable[..., Any], progress: Progress | None, label: str) -> dict[str, Any]:
+    """The tqdm_class argument that reports to `progress`, for hub versions that take one."""
+    if "tqdm_class" not in inspect.signature(download).parameters:
+        return {}
+    return {"tqdm_class": bar_class(progress or _ignore, label)}
+
+
+def _ignore(_done: int, _total: int, _label: str) -> None:
+    return
+
+
+def bar_class(progress: Progress, label: str) -> type[Any]:
+    """A tqdm class that shows nothing and reports the sum of all its byte bars to `progress`."""
+    from tqdm.auto import tqdm
+
+    counts: dict[int, tuple[int, int]] = {}
+
+    class Bar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._is_bytes = kwargs.get("unit") == "B"
+            kwargs.pop("name", None)  # the hub's own subclass takes it
+            super().__init__(*args, **{**kwargs, "disable": True})
+            self._count(int(self.n or 0))
+
+        def update(self, n: float | None = 1) -> bool | None:
+            self._count(int(n or 0))
+            return None
+
+        def _count(self, more: int) -> None:
+            if self._is_bytes:
+                before = counts.get(id(self), (0, 0))[0]
+                counts[id(self)] = (before + more, int(self.total or 0))
+                done, total = map(sum, zip(*list(counts.values()), strict=True))
+                progress(done, max(done, total), label)
+
+    return Bar
+
+
+_Result = TypeVar("_Result")
+
+
+def _translated(repo: str, action: Callable[[], _Result]) -> _Result:
+    """Run `action`; whatever the hub or the HTTP library beneath raises becomes our error."""
+    from huggingface_hub import errors
+
+    try:
+        return action()
+    except errors.LocalEntryNotFoundError as error:  # not cached, and the hub cannot be reached
+        raise _download_error(repo, error) from error
+    except (errors.RepositoryNotFoundError, errors.EntryNotFoundError) as error:
+        raise ModelNotFoundError(
+            f"sources: the hub has no model or file '{repo}' that you may read"
+            f" ({_first_line(error)}); for a gated model accept its terms and set HF_TOKEN"
+        ) from error
+    except Exception as error:
+        raise _download_error(repo, error) from error
+
+
+def _download_error(repo: str, error: Exception) -> DownloadError:
+    where = _endpoint() or "the Hugging Face hub"
+    return DownloadError(
+        f"sources: cannot fetch '{repo}' from {where}: {_first_line(error)};"
+        " check the network, HF_ENDPOINT and HF_TOKEN"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
