@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -111,6 +111,12 @@ class GraphBuilder:
     def select_rows(self, x: Value, *, name: str = "rows") -> Value:
         """x[T, D] -> the rows that need logits [R, D]."""
         return self._result(Op.SELECT_ROWS, (x,), NoAttrs(), name)
+
+    def apply(
+        self, op: Op, inputs: Sequence[Value | None], attrs: Attrs, *, name: str = ""
+    ) -> Value:
+        """Any operator that gives a result, by its name in the operator set."""
+        return self._result(op, tuple(inputs), attrs, name or op.value)
 
     def build(self, output: Value) -> Graph:
         """The finished graph, checked as a whole. Raises GraphError."""

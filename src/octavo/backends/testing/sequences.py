@@ -1,4 +1,4 @@
-"""What tests of backends share: steps over shuffled blocks, whole sequences in chunks."""
+"""Steps over shuffled blocks, and whole sequences fed in chunks."""
 
 from __future__ import annotations
 

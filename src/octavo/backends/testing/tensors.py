@@ -1,0 +1,44 @@
+"""Tensors made in memory: float ones from arrays, quantized ones from random bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.weights import SCHEMES, Tensor
+
+_SCALE_FIELDS: dict[str, tuple[int, ...]] = {
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q8_0": (0,),
+    "Q4_K": (0, 2),
+    "Q6_K": (208,),
+}
+"""Byte offsets of the float16 numbers in a block. The rest of a block may hold any bytes."""
+
+
+def float_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
+    """An F32 tensor of an array's numbers."""
+    data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
+    return Tensor(name, array.shape, SCHEMES["F32"], data)
+
+
+def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """A tensor of any native scheme: scales from -0.1 to 0.1, all else random bytes."""
+    rng = np.random.default_rng(seed)
+    known = SCHEMES[scheme]
+    if scheme in ("F32", "F16", "BF16"):
+        data = _floats(scheme, rng.uniform(-1, 1, shape).astype(np.float32))
+    else:
+        blocks = known.num_bytes(shape) // known.block_bytes
+        data = rng.integers(0, 256, (blocks, known.block_bytes), np.uint8)
+        for offset in _SCALE_FIELDS[scheme]:
+            scales = rng.uniform(-0.1, 0.1, (blocks, 1)).astype(np.float16)
+            data[:, offset : offset + 2] = scales.view(np.uint8)
+    return Tensor(name, shape, known, np.ascontiguousarray(data).reshape(-1))
+
+
+def _floats(scheme: str, array: NDArray[np.float32]) -> NDArray[np.uint8]:
+    if scheme == "BF16":
+        return (array.reshape(-1).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    return array.reshape(-1).astype(np.float16 if scheme == "F16" else np.float32).view(np.uint8)

@@ -1,0 +1,213 @@
+"""The table of operator cases. Every backend is judged by every case, in each of its modes.
+
+A case is data: operator, shapes, attributes, layout of its rows, seed. The numbers come from the
+seed. `tolerance` is for exact arithmetic (float32 operands); a mode that rounds multiplies what it
+rounds (see `judge.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from octavo.backends.testing import Layout
+from octavo.graph import (
+    AttentionAttrs,
+    Attrs,
+    NoAttrs,
+    Op,
+    RmsNormAttrs,
+    RopeAttrs,
+    ScaleAttrs,
+    SoftcapAttrs,
+)
+
+QUANTIZED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
+FLOAT = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """shapes: one per operand in the operator's order, activations as [T, features].
+
+    scheme: how the operator's table or matrix is stored. size: the activations' standard deviation.
+    tolerance: largest error, as a share of the root mean square of the reference's result.
+    """
+
+    id: str
+    op: Op
+    shapes: tuple[tuple[int, ...], ...]
+    layout: Layout
+    attrs: Attrs = field(default_factory=NoAttrs)
+    scheme: str = "F32"
+    size: float = 1.0
+    seed: int = 0
+    tolerance: float = 1e-5
+
+
+def _linear(scheme: str, m: int, n: int, k: int, *, bias: bool = False) -> Case:
+    shapes = ((m, k), (n, k)) + (((n,),) if bias else ())
+    name = f"linear-{scheme}-{m}x{n}x{k}" + ("-bias" if bias else "")
+    return Case(name, Op.LINEAR, shapes, Layout((m,)), scheme=scheme, seed=m, tolerance=2e-5)
+
+
+def linear_cases() -> Iterator[Case]:
+    """Every row count a kernel may tile by; sizes that fill tiles and sizes that do not."""
+    for scheme in (*FLOAT, *QUANTIZED):
+        for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40):
+            yield _linear(scheme, m, 48, 256)
+        for n in (1, 15, 16, 17, 33, 100):
+            yield _linear(scheme, 3, n, 512)
+            yield _linear(scheme, 19, n, 512)
+        yield _linear(scheme, 2, 64, 2048)
+        yield _linear(scheme, 130, 32, 768)
+        yield _linear(scheme, 1, 40, 256, bias=True)
+        yield _linear(scheme, 21, 40, 256, bias=True)
+    for scheme in ("Q4_1", "Q5_0", "Q8_0"):
+        for k in (32, 64, 96, 576, 608):
+            yield _linear(scheme, 1, 32, k)
+            yield _linear(scheme, 9, 32, k)
+    for k in (1, 2, 7, 33, 100):
+        yield _linear("F32", 1, 20, k)
+        yield _linear("F32", 6, 20, k)
+
+
+def embed_cases() -> Iterator[Case]:
+    """Rows of a table of each scheme; ids repeat."""
+    for scheme in (*FLOAT, *QUANTIZED):
+        yield Case(
+            f"embed-{scheme}", Op.EMBED, ((11,), (37, 256)), Layout((11,)), scheme=scheme, seed=5
+        )
+    yield Case("embed-one", Op.EMBED, ((1,), (3, 8)), Layout((1,)))
+    yield Case("embed-odd", Op.EMBED, ((5,), (9, 7)), Layout((5,)))
+
+
+def norm_cases() -> Iterator[Case]:
+    """Whole rows, runs of a head, the +1 of Gemma, tiny and huge inputs."""
+    for t, features, weight in ((1, 64, 64), (3, 576, 576), (7, 37, 37), (5, 96, 32), (4, 640, 1)):
+        for offset in (0.0, 1.0):
+            attrs = RmsNormAttrs(1e-6, offset)
+            name = f"rms_norm-{t}x{features}-{weight}-offset{offset:.0f}"
+            yield Case(name, Op.RMS_NORM, ((t, features), (weight,)), Layout((t,)), attrs)
+    for size, eps in ((1e-3, 1e-5), (1e3, 1e-5), (1e-4, 1e-2)):
+        name = f"rms_norm-size{size}-eps{eps}"
+        shapes = ((3, 128), (128,))
+        yield Case(name, Op.RMS_NORM, shapes, Layout((3,)), RmsNormAttrs(eps), size=size)
+
+
+def rope_cases() -> Iterator[Case]:
+    """Both pairings, partial rotation, many heads, late positions, a magnitude."""
+    for pairing in (False, True):
+        word = "interleaved" if pairing else "split"
+        for heads, head_dim, rotary in ((1, 2, 2), (4, 64, 64), (3, 80, 32), (2, 256, 256)):
+            yield Case(
+                f"rope-{word}-{heads}x{head_dim}-rotary{rotary}",
+                Op.ROPE,
+                ((9, heads * head_dim), (rotary // 2,)),
+                Layout((9,)),
+                RopeAttrs(head_dim, pairing),
+                tolerance=2e-5,
+            )
+        yield Case(
+            f"rope-{word}-late",
+            Op.ROPE,
+            ((300, 32), (16,)),
+            Layout((300,), chunk=64),
+            RopeAttrs(32, pairing),
+            tolerance=5e-5,
+        )
+        yield Case(
+            f"rope-{word}-magnitude",
+            Op.ROPE,
+            ((4, 32), (16,)),
+            Layout((4,)),
+            RopeAttrs(32, pairing, 1.25),
+            tolerance=2e-5,
+        )
+
+
+def _attention(
+    name: str,
+    heads: tuple[int, int, int],
+    layout: Layout,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    size: float = 1.0,
+) -> Case:
+    query, kv, dim = heads
+    attrs = AttentionAttrs(0, query, kv, dim, scale or dim**-0.5, window, softcap)
+    rows = layout.num_rows
+    shapes = ((rows, query * dim), (rows, kv * dim), (rows, kv * dim))
+    name = f"attention-{name}"
+    return Case(name, Op.ATTENTION, shapes, layout, attrs, seed=rows, size=size, tolerance=5e-5)
+
+
+def attention_cases() -> Iterator[Case]:
+    """Head ratios and sizes, prefill, chunks, single tokens, several sequences, windows, caps."""
+    for heads in ((1, 1, 32), (4, 4, 64), (9, 3, 64), (8, 1, 64), (12, 2, 128), (4, 1, 256)):
+        word = "x".join(map(str, heads))
+        yield _attention(f"{word}-one", heads, Layout((1,)))
+        yield _attention(f"{word}-prefill", heads, Layout((45,)))
+        yield _attention(f"{word}-decode", heads, Layout((37,), chunk=1))
+    for dim in (8, 16, 48, 80, 96, 112):
+        yield _attention(f"head{dim}", (4, 2, dim), Layout((33,), chunk=16))
+    small = (6, 2, 32)
+    for lengths in ((1, 1), (5, 40, 17), (64, 1, 33, 2), (3,) * 9):
+        word = "+".join(map(str, lengths))
+        yield _attention(f"sequences-{word}", small, Layout(lengths))
+        yield _attention(f"sequences-{word}-chunks", small, Layout(lengths, chunk=7))
+    for block_size in (1, 8, 32):
+        layout = Layout((70, 20), chunk=11, block_size=block_size, seed=3)
+        yield _attention(f"blocks-of-{block_size}", small, layout)
+    for window in (1, 2, 15, 16, 17, 32, 1000):
+        layout = Layout((90, 30), chunk=13)
+        yield _attention(f"window{window}", small, layout, window=window)
+        yield _attention(f"window{window}-decode", small, Layout((50,), chunk=1), window=window)
+    yield _attention("softcap", small, Layout((40,), chunk=9), softcap=5.0, size=3.0)
+    yield _attention("softcap-window", small, Layout((40,)), softcap=2.0, window=9, size=3.0)
+    yield _attention("sharp", small, Layout((60,), chunk=20), size=6.0)
+    yield _attention("scale", small, Layout((20,)), scale=0.01)
+    yield _attention("long", (2, 1, 64), Layout((700,), chunk=128, block_size=32))
+    yield _attention(
+        "long-window", (2, 1, 64), Layout((700,), chunk=128, block_size=32), window=300
+    )
+
+
+def elementwise_cases() -> Iterator[Case]:
+    """Lengths around vector widths, and arguments that overflow a careless exponential."""
+    for t, features in ((1, 1), (2, 15), (3, 64), (5, 100), (1, 2049)):
+        one, two = ((t, features),), ((t, features), (t, features))
+        layout = Layout((t,))
+        size = f"{t}x{features}"
+        yield Case(f"add-{size}", Op.ADD, two, layout)
+        yield Case(f"mul-{size}", Op.MUL, two, layout)
+        yield Case(f"scale-{size}", Op.SCALE, one, layout, ScaleAttrs(-0.37))
+        yield Case(f"silu-{size}", Op.SILU, one, layout)
+        yield Case(f"gelu-{size}", Op.GELU, one, layout)
+        yield Case(f"softcap-{size}", Op.SOFTCAP, one, layout, SoftcapAttrs(0.7))
+    for op in (Op.SILU, Op.GELU):
+        yield Case(f"{op.value}-huge", op, ((4, 64),), Layout((4,)), size=200.0)
+        yield Case(f"{op.value}-tiny", op, ((4, 64),), Layout((4,)), size=1e-4)
+    wide = ((4, 64),)
+    yield Case("softcap-huge", Op.SOFTCAP, wide, Layout((4,)), SoftcapAttrs(30.0), size=900.0)
+
+
+def row_cases() -> Iterator[Case]:
+    """Rows out of order and repeated, as samples that share a prompt ask for them."""
+    for rows in ((0,), (4, 0, 2), (3, 3, 3, 1), (4,) * 12):
+        word = "+".join(map(str, rows))
+        layout = Layout((5,), rows=rows)
+        yield Case(f"select_rows-{word}", Op.SELECT_ROWS, ((5, 48),), layout)
+
+
+CASES: tuple[Case, ...] = (
+    *linear_cases(),
+    *embed_cases(),
+    *norm_cases(),
+    *rope_cases(),
+    *attention_cases(),
+    *elementwise_cases(),
+    *row_cases(),
+)

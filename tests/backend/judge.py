@@ -1,0 +1,104 @@
+"""Which backends are judged, in which modes, and how far each may be from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+
+from octavo.backends import BACKENDS, get_backend
+from octavo.backends.testing import random_tensor, run_op
+from octavo.graph import Op
+from octavo.weights import Tensor
+from tests.backend.cases import QUANTIZED, Case
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A backend and how it holds weights and the KV cache.
+
+    declines: ids of cases that it may refuse, with the reason. A refusal that is not listed fails,
+    and so does a listed case that runs: the list can only shrink unnoticed.
+    """
+
+    backend: str
+    weights: str
+    kv_dtype: str
+    declines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return f"{self.backend}-{self.weights}-{self.kv_dtype}"
+
+
+MODES = (
+    Mode("cpu", "float", "f32"),
+    Mode("cpu", "native", "f16"),
+    Mode("cpu", "native", "bf16"),
+)
+
+_INT8_ACTIVATIONS = 0.03
+"""Six standard deviations of what rounding rows to int8 in groups of 32 does to a product."""
+_KV_ROUNDING = {"f32": 0.0, "f16": 6e-3, "bf16": 5e-2}
+_WEIGHT_ROUNDING = 1e-2
+"""Backends may keep F32 and F16 matrices in bfloat16 only with weights="native"."""
+
+
+def tolerance(case: Case, mode: Mode) -> float:
+    """Largest error as a share of the reference's root mean square."""
+    if case.op is Op.ATTENTION:
+        return case.tolerance + _KV_ROUNDING[mode.kv_dtype] * max(1.0, case.size**2)
+    if case.op is Op.LINEAR and mode.weights == "native":
+        return _INT8_ACTIVATIONS if case.scheme in QUANTIZED else _WEIGHT_ROUNDING
+    return case.tolerance
+
+
+def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
+    """Operands from the case's seed."""
+    rng = np.random.default_rng(case.seed)
+    if case.op is Op.EMBED:
+        (count,), shape = case.shapes
+        ids = rng.integers(0, shape[0], count)
+        return [ids, random_tensor("table", case.scheme, shape, case.seed)]
+    arrays = [rng.normal(0, case.size, shape).astype(np.float32) for shape in case.shapes]
+    if case.op is Op.LINEAR:
+        weight = random_tensor("weight", case.scheme, case.shapes[1], case.seed + 1)
+        return [arrays[0], weight, *arrays[2:]]
+    if case.op is Op.ROPE:
+        pairs = case.shapes[1][0]
+        return [arrays[0], (10000.0 ** -(np.arange(pairs) / pairs)).astype(np.float32)]
+    if case.op is Op.RMS_NORM:
+        return [arrays[0], rng.normal(0.5, 0.5, case.shapes[1]).astype(np.float32)]
+    return list(arrays)
+
+
+def run_case(case: Case, backend: str, weights: str, kv_dtype: str) -> np.ndarray:
+    """The case's result on a backend."""
+    return run_op(
+        get_backend(backend),
+        case.op,
+        inputs_of(case),
+        case.attrs,
+        case.layout,
+        weights=weights,
+        kv_dtype=kv_dtype,
+    )
+
+
+def expected_result(case: Case) -> np.ndarray:
+    """What the reference gives, in float32 throughout."""
+    return run_case(case, "reference", "native", "f32")
+
+
+def largest_error(got: np.ndarray, expected: np.ndarray) -> float:
+    """As a share of the root mean square of `expected`."""
+    size = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64))))
+    return float(np.abs(got.astype(np.float64) - expected).max()) / max(size, 1e-30)
+
+
+def is_built(backend: str) -> bool:
+    """Whether this build has the backend."""
+    module, cls = BACKENDS[backend]
+    return hasattr(import_module(module), cls)

@@ -1,0 +1,56 @@
+"""Every backend on every operator case, against the reference."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from octavo.errors import BackendError
+from octavo.graph import Op
+from tests.backend.cases import CASES, Case
+from tests.backend.judge import (
+    MODES,
+    Mode,
+    expected_result,
+    is_built,
+    largest_error,
+    run_case,
+    tolerance,
+)
+
+
+@cache
+def reference_result(case: Case) -> np.ndarray:
+    return expected_result(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.id)
+def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> None:
+    if not is_built(mode.backend):
+        pytest.skip(f"backend '{mode.backend}' is not in this build")
+    try:
+        got = run_case(case, mode.backend, mode.weights, mode.kv_dtype)
+    except BackendError as error:
+        if case.id in mode.declines:
+            pytest.skip(f"unsupported by {mode.id}: {mode.declines[case.id]}")
+        pytest.fail(f"{mode.id} declines {case.id}, which it is not listed to: {error}")
+    assert case.id not in mode.declines, "it runs now: take it off the list of declined cases"
+    expected = reference_result(case)
+    assert got.shape == expected.shape
+    error, most = largest_error(got, expected), tolerance(case, mode)
+    rerun = f"again: pytest '{request.node.nodeid}'"
+    assert error <= most, f"error {error:.2e} of the result's size, at most {most:.0e}; {rerun}"
+
+
+def test_table_names_each_case_once_and_covers_every_operator() -> None:
+    assert len({case.id for case in CASES}) == len(CASES)
+    through_attention = {Op.KV_WRITE}
+    assert {case.op for case in CASES} | through_attention == set(Op)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.id)
+def test_declined_cases_exist(mode: Mode) -> None:
+    assert set(mode.declines) <= {case.id for case in CASES}
