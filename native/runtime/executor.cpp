@@ -1,0 +1,190 @@
+#include "runtime/executor.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace octavo {
+namespace {
+
+constexpr size_t kAlign = 64;
+inline size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+void require(bool ok, const char* message) {
+  if (!ok) throw std::invalid_argument(std::string("executor: ") + message);
+}
+
+}  // namespace
+
+Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
+    : pool_(num_threads), max_tokens_(max_tokens), max_rows_(max_rows) {
+  const size_t tile = aligned(static_cast<size_t>(kTileFloats) * sizeof(float));
+  const size_t attention = aligned(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
+  const size_t per_thread = aligned(kLinearScratch) + tile + attention;
+  scratch_arena_ = Arena(per_thread * pool_.size());
+  for (int t = 0; t < pool_.size(); ++t) {
+    uint8_t* p = scratch_arena_.data() + t * per_thread;
+    scratch_.push_back({p, reinterpret_cast<float*>(p + aligned(kLinearScratch)),
+                        reinterpret_cast<float*>(p + aligned(kLinearScratch) + tile)});
+  }
+  context_.pool = &pool_;
+  context_.kernels = &runtime_kernels();
+  context_.kv = &kv_;
+  context_.buffers = &buffers_;
+  context_.matrices = &matrices_;
+}
+
+int Executor::plan_matrix(SourceType source, int64_t n, int64_t k, bool as_float) {
+  require(weights_.data() == nullptr, "weights are allocated already");
+  matrices_.push_back(plan_panels(source, n, k, as_float));
+  matrix_offsets_.push_back(weight_bytes_);
+  weight_bytes_ += aligned(matrices_.back().size_bytes());
+  return static_cast<int>(matrices_.size()) - 1;
+}
+
+void Executor::allocate_weights() {
+  weights_ = Arena(weight_bytes_);
+  for (size_t i = 0; i < matrices_.size(); ++i) {
+    matrices_[i].data = weights_.data() + matrix_offsets_[i];
+  }
+}
+
+void Executor::pack(int id, const uint8_t* raw, size_t raw_bytes) {
+  const PanelMatrix& m = matrices_.at(id);
+  require(weights_.data() != nullptr, "pack before allocate_weights");
+  const size_t expected = source_row_bytes(m.source, m.k) * static_cast<size_t>(m.n);
+  require(raw_bytes == expected, "pack: the tensor's bytes do not match its shape");
+  uint8_t* target = weights_.data() + matrix_offsets_[id];
+  std::atomic<int64_t> next{0};
+  constexpr int64_t kUnit = 8;  // panels a grab
+  pool_.run([&](int) {
+    for (;;) {
+      const int64_t begin = next.fetch_add(kUnit, std::memory_order_relaxed);
+      if (begin >= m.num_panels) return;
+      pack_panels(m, raw, begin, std::min(begin + kUnit, m.num_panels), target);
+    }
+  });
+}
+
+size_t Executor::buffer_bytes(int64_t width, bool quantized) const {
+  const int64_t rows = std::max(max_tokens_, max_rows_);
+  if (quantized) return aligned(QuantizedRows::bytes(rows, width));
+  return aligned(static_cast<size_t>(rows * width) * sizeof(float));
+}
+
+int Executor::place_buffer(int64_t width, bool quantized, size_t offset) {
+  require(offset % kAlign == 0, "buffer offsets are multiples of 64");
+  Buffer b;
+  b.width = width;
+  buffers_.push_back(b);
+  placements_.emplace_back(offset, quantized);
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+void Executor::allocate_arena(size_t bytes) {
+  arena_ = Arena(bytes);
+  const int64_t rows = std::max(max_tokens_, max_rows_);
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const auto [offset, quantized] = placements_[i];
+    Buffer& b = buffers_[i];
+    require(offset + buffer_bytes(b.width, quantized) <= bytes, "a buffer lies outside the arena");
+    uint8_t* p = arena_.data() + offset;
+    if (quantized) {
+      b.q8 = QuantizedRows::in(p, rows, b.width);
+    } else {
+      b.f32 = reinterpret_cast<float*>(p);
+    }
+  }
+}
+
+void Executor::add(std::unique_ptr<Instruction> instruction) {
+  program_.push_back(std::move(instruction));
+}
+
+size_t Executor::define_kv(const std::vector<std::pair<int32_t, int32_t>>& layers, KvType type) {
+  kv_.type = type;
+  kv_.layers.clear();
+  size_t offset = 0;
+  for (const auto& [heads, head_dim] : layers) {
+    require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
+    const size_t head = 2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) *
+                        kv_type_bytes(type);
+    kv_.layers.push_back({offset, head, heads, head_dim});
+    offset += head * static_cast<size_t>(heads);
+  }
+  kv_.block_bytes = offset;
+  return offset;
+}
+
+void Executor::allocate_kv(int32_t num_blocks) {
+  require(num_blocks > 0, "the KV cache needs at least one block");
+  kv_arena_ = Arena();  // free the old memory first
+  kv_arena_ = Arena(kv_.block_bytes * static_cast<size_t>(num_blocks));
+  kv_.data = kv_arena_.data();
+  kv_.num_blocks = num_blocks;
+}
+
+void Executor::copy_blocks(const int32_t* pairs, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t from = pairs[2 * i], to = pairs[2 * i + 1];
+    require(from >= 0 && from < kv_.num_blocks && to >= 0 && to < kv_.num_blocks,
+            "copy_blocks: block id out of range");
+    std::memcpy(kv_.data + kv_.block_bytes * to, kv_.data + kv_.block_bytes * from,
+                kv_.block_bytes);
+  }
+}
+
+int64_t Executor::vocabulary() const { return matrices_.empty() ? 0 : matrices_.front().n; }
+
+// The engine is trusted to be right, but an index past the end must be an error and not a crash.
+void Executor::check(const StepView& s) const {
+  require(s.num_tokens > 0 && s.num_tokens <= max_tokens_, "T is 0 or above max_tokens");
+  require(s.num_rows >= 0 && s.num_rows <= std::max(max_tokens_, max_rows_), "R is too large");
+  require(kv_.layers.empty() || kv_.data != nullptr, "step before allocate_kv");
+  for (int32_t t = 0; t < s.num_tokens; ++t) {
+    require(s.tokens[t] >= 0 && s.tokens[t] < vocabulary(), "a token id is out of range");
+    require(s.positions[t] >= 0, "a position is negative");
+    require(kv_.layers.empty() ||
+                (s.slots[t] >= 0 && s.slots[t] / kBlockTokens < kv_.num_blocks),
+            "a slot is out of range");
+  }
+  for (int32_t r = 0; r < s.num_rows; ++r) {
+    require(s.logit_rows[r] >= 0 && s.logit_rows[r] < s.num_tokens, "a logit row is out of range");
+  }
+  require(s.query_start[0] == 0 && s.query_start[s.num_seqs] == s.num_tokens,
+          "query_start must run from 0 to T");
+  for (int32_t q = 0; q < s.num_seqs; ++q) {
+    const int32_t begin = s.query_start[q], end = s.query_start[q + 1];
+    require(begin < end && end <= s.num_tokens, "query_start must rise");
+    const int32_t last = s.positions[begin] + (end - begin) - 1;
+    require(s.positions[end - 1] == last, "positions of a sequence must be adjacent");
+    require(last / kBlockTokens < s.table_width, "block_table is too narrow for a sequence");
+    for (int32_t b = 0; b <= last / kBlockTokens; ++b) {
+      const int32_t id = s.block_table[static_cast<int64_t>(q) * s.table_width + b];
+      require(id >= 0 && (kv_.layers.empty() || id < kv_.num_blocks), "a block id is out of range");
+    }
+  }
+}
+
+void Executor::run(const StepView& step, float* logits) {
+  check(step);
+  context_.step = step;
+  context_.logits = logits;
+  for (auto& i : program_) i->prepare(context_);
+  pool_.run([this](int tid) {
+    for (size_t i = 0; i < program_.size(); ++i) {
+      if (i > 0) pool_.barrier();
+      program_[i]->run(context_, tid, scratch_[tid]);
+    }
+  });
+}
+
+const float* Executor::run(const StepView& step) {
+  const size_t rows = static_cast<size_t>(std::max<int64_t>(max_rows_, step.num_rows));
+  const size_t bytes = rows * static_cast<size_t>(output_width_) * sizeof(float);
+  if (logits_.size() < bytes) logits_ = Arena(bytes);
+  run(step, reinterpret_cast<float*>(logits_.data()));
+  return reinterpret_cast<const float*>(logits_.data());
+}
+
+}  // namespace octavo

@@ -1,0 +1,76 @@
+// A compiled program with its weights, activations and KV memory; runs whole steps.
+//
+// Life: plan matrices -> allocate_weights -> pack each -> place buffers -> allocate_arena -> add
+// instructions -> define_kv -> allocate_kv -> run. Used by one thread at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/instructions.h"
+#include "runtime/step.h"
+
+namespace octavo {
+
+class Executor {
+ public:
+  Executor(int num_threads, int64_t max_tokens, int64_t max_rows);
+
+  int num_threads() const { return pool_.size(); }
+  ThreadPool& pool() { return pool_; }
+
+  // Weights. Offsets follow planning order, which is execution order.
+  int plan_matrix(SourceType source, int64_t n, int64_t k, bool as_float);
+  size_t matrix_bytes(int id) const { return matrices_.at(id).size_bytes(); }
+  size_t weight_bytes() const { return weight_bytes_; }
+  void allocate_weights();
+  // `raw` is the tensor's bytes as in the file. Packs on all threads.
+  void pack(int id, const uint8_t* raw, size_t raw_bytes);
+
+  // Activations. An offset is chosen by the caller, who knows lifetimes.
+  size_t buffer_bytes(int64_t width, bool quantized) const;
+  int place_buffer(int64_t width, bool quantized, size_t offset);
+  void allocate_arena(size_t bytes);
+
+  void add(std::unique_ptr<Instruction> instruction);
+
+  // KV cache: one entry per layer, {num_kv_heads, head_dim}. Returns the bytes of one block.
+  size_t define_kv(const std::vector<std::pair<int32_t, int32_t>>& layers, KvType type);
+  void allocate_kv(int32_t num_blocks);
+  void copy_blocks(const int32_t* pairs, int64_t count);
+
+  void set_output_width(int64_t width) { output_width_ = width; }
+  int64_t output_width() const { return output_width_; }
+
+  // Runs one step; logits is [R][output_width]. Throws std::invalid_argument if an index of the step
+  // is out of range.
+  void run(const StepView& step, float* logits);
+  // Logits kept inside for a sampler; valid until the next call.
+  const float* run(const StepView& step);
+
+ private:
+  int64_t vocabulary() const;
+  void check(const StepView& step) const;
+
+  ThreadPool pool_;
+  int64_t max_tokens_;
+  int64_t max_rows_;
+  std::vector<PanelMatrix> matrices_;
+  std::vector<size_t> matrix_offsets_;
+  size_t weight_bytes_ = 0;
+  Arena weights_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::pair<size_t, bool>> placements_;  // offset, quantized
+  Arena arena_;
+  KvMemory kv_;
+  Arena kv_arena_;
+  std::vector<std::unique_ptr<Instruction>> program_;
+  std::vector<ThreadScratch> scratch_;
+  Arena scratch_arena_;
+  Arena logits_;
+  int64_t output_width_ = 0;
+  RunContext context_;
+};
+
+}  // namespace octavo

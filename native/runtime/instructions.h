@@ -1,0 +1,139 @@
+// The instructions a program is made of. Buffers and matrices are named by index into the executor's
+// tables; -1 is "none". Widths are checked when an instruction is added.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/step.h"
+
+namespace octavo {
+
+enum class Activation : int32_t { kNone, kSilu, kGelu };
+enum class Elementwise : int32_t { kAdd, kMul, kScale, kSilu, kGelu, kSoftcap };
+
+// buffer[t] = table row tokens[t], times scale.
+struct EmbedSpec {
+  int matrix;
+  int out;
+  float scale;
+};
+
+// Each run of weight.size() elements of a row normalised; to out_f32, out_q8 or both.
+struct NormSpec {
+  Rows rows;
+  int in;
+  std::vector<float> weight;
+  float eps;
+  float offset;
+  int out_f32;
+  int out_q8;
+};
+
+struct QuantizeSpec {
+  Rows rows;
+  int in;
+  int out_q8;
+};
+
+// out[:, column:column + n] = in * matrix^T + bias (+ residual[:, column: ...]). out -1: the logits.
+struct LinearPart {
+  int matrix;
+  int out;
+  int64_t column;
+  std::vector<float> bias;  // empty: none
+  int residual;
+};
+struct LinearSpec {
+  Rows rows;
+  int in;
+  std::vector<LinearPart> parts;
+};
+
+// out = act(in * gate^T + gate_bias) * (in * up^T + up_bias).
+struct GatedSpec {
+  Rows rows;
+  int in;
+  int gate;
+  int up;
+  Activation activation;
+  std::vector<float> gate_bias;
+  std::vector<float> up_bias;
+  int out_f32;
+  int out_q8;
+};
+
+// A run of heads in a buffer: `count` heads of head_dim from `column`.
+struct HeadsRef {
+  int buffer;
+  int64_t column;
+  int32_t count;
+};
+
+// Per head: norm (if a weight is given), rotation (if inv_freq is given), KV write (if k and v are).
+struct HeadsSpec {
+  HeadsRef q;  // count 0: none
+  HeadsRef k;
+  HeadsRef v;
+  int32_t head_dim;
+  std::vector<float> q_norm;
+  std::vector<float> k_norm;
+  float eps;
+  float norm_offset;
+  int angles;  // buffer of cos/sin, -1: no rotation
+  int32_t half;
+  bool interleaved;
+  int layer;  // -1: no write
+};
+
+// buffer[t] = cos and sin of positions[t] * inv_freq, each times magnitude.
+struct AnglesSpec {
+  std::vector<float> inv_freq;
+  float magnitude;
+  int out;
+};
+
+struct AttentionSpec {
+  HeadsRef q;
+  int layer;
+  float scale;
+  int32_t window;
+  float softcap;
+  int out_f32;
+  int out_q8;
+};
+
+struct ElementwiseSpec {
+  Rows rows;
+  Elementwise kind;
+  int a;
+  int b;
+  int out;
+  float value;
+};
+
+// out[r] = in[logit_rows[r]]
+struct SelectSpec {
+  int in;
+  int out;
+};
+
+// Copies a float buffer to the logits (graphs whose output is not a product).
+struct OutputSpec {
+  Rows rows;
+  int in;
+};
+
+std::unique_ptr<Instruction> make(EmbedSpec spec);
+std::unique_ptr<Instruction> make(NormSpec spec);
+std::unique_ptr<Instruction> make(QuantizeSpec spec);
+std::unique_ptr<Instruction> make(LinearSpec spec);
+std::unique_ptr<Instruction> make(GatedSpec spec);
+std::unique_ptr<Instruction> make(HeadsSpec spec);
+std::unique_ptr<Instruction> make(AnglesSpec spec);
+std::unique_ptr<Instruction> make(AttentionSpec spec);
+std::unique_ptr<Instruction> make(ElementwiseSpec spec);
+std::unique_ptr<Instruction> make(SelectSpec spec);
+std::unique_ptr<Instruction> make(OutputSpec spec);
+
+}  // namespace octavo

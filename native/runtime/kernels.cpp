@@ -1,0 +1,24 @@
+#include "runtime/kernels.h"
+
+#include <cstring>
+
+#include "kernels/panel.h"
+
+namespace octavo {
+
+extern const RuntimeKernels kernels_scalar;
+#if defined(__x86_64__)
+extern const RuntimeKernels kernels_avx2;
+extern const RuntimeKernels kernels_avx512;
+#endif
+
+const RuntimeKernels& runtime_kernels() {
+#if defined(__x86_64__)
+  const char* isa = active_isa();
+  if (std::strcmp(isa, "avx512") == 0) return kernels_avx512;
+  if (std::strcmp(isa, "avx2") == 0) return kernels_avx2;
+#endif
+  return kernels_scalar;
+}
+
+}  // namespace octavo

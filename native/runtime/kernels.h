@@ -1,0 +1,69 @@
+// The executor's own kernels (everything that is not a matrix product), one table per ISA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+
+enum class KvType : int32_t { kF32, kF16, kBF16 };
+inline size_t kv_type_bytes(KvType t) { return t == KvType::kF32 ? 4 : 2; }
+
+constexpr int kBlockTokens = 32;   // tokens of a KV block
+constexpr int kChunkBlocks = 16;   // blocks whose softmax is reduced on its own before merging
+constexpr int kTileRows = 48;      // most (token, head) rows of one attention task
+constexpr int kMaxHeadDim = 512;
+constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
+// One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
+//
+// Row r is token r / group, head r % group. A KV block holds, for each layer and KV head, K as
+// [padded_head_dim][32 tokens] and then V as [32 tokens][padded_head_dim].
+struct AttentionTask {
+  const float* q;  // token 0, first head of the group; heads follow each other, tokens are ld apart
+  float* out;
+  int64_t ldq;
+  int64_t ldo;
+  int32_t num_tokens;      // num_tokens * group <= kTileRows
+  int32_t group;           // query heads per KV head
+  int32_t head_dim;        // at most kMaxHeadDim
+  int32_t first_position;  // of token 0, counted from the sequence's start
+  const int32_t* blocks;   // block ids of the sequence
+  const uint8_t* kv;       // this layer and head within block 0
+  size_t block_stride;     // bytes from one block to the next
+  float scale;
+  int32_t window;  // 0: none
+  float softcap;   // 0: none
+};
+
+struct RuntimeKernels {
+  const char* name;
+  // out = x / sqrt(mean(x^2) + eps) * (w + offset), n elements; out may be x.
+  void (*rms_norm)(const float* x, const float* w, float* out, int64_t n, float eps, float offset);
+  // gate = act(gate) * up
+  void (*silu_mul)(float* gate, const float* up, int64_t n);
+  void (*gelu_mul)(float* gate, const float* up, int64_t n);
+  void (*silu)(const float* x, float* out, int64_t n);
+  void (*gelu)(const float* x, float* out, int64_t n);
+  void (*softcap)(const float* x, float* out, int64_t n, float cap);
+  void (*add)(const float* a, const float* b, float* out, int64_t n);
+  void (*mul)(const float* a, const float* b, float* out, int64_t n);
+  void (*scale)(const float* x, float* out, int64_t n, float factor);
+  // Rotates one head in place; cs holds cos[half] then sin[half].
+  void (*rope)(float* head, const float* cs, int64_t half, bool interleaved);
+  // Writes one head of one token at offset `at` of a block: k and v have head_dim floats.
+  void (*kv_write)(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
+                   KvType type);
+  // scratch: attention_scratch_bytes(), 64-byte aligned, private to the thread.
+  void (*attend)(const AttentionTask& task, KvType type, float* scratch);
+};
+
+inline size_t attention_scratch_floats(int64_t head_dim) {
+  // q, chunk output, total output; scores; six per-row numbers
+  return static_cast<size_t>(kTileRows) * (3 * padded_head_dim(head_dim) + kBlockTokens + 6) + 64;
+}
+
+// Chosen once from cpuid; OCTAVO_ISA lowers it.
+const RuntimeKernels& runtime_kernels();
+
+}  // namespace octavo

@@ -1,0 +1,179 @@
+// Matrix products with their epilogues: bias, residual, gated activation, quantization.
+//
+// The output columns of a product are cut into chunks of panels. With few rows each thread takes one
+// adjacent run of panels, so that it reads one stream of memory; with many, chunks are handed out one
+// by one, so that a slow core does not hold up the other. Either way an output element is computed by
+// one thread in one order.
+
+#include <algorithm>
+
+#include "runtime/instructions.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kStreamRows = 4;   // up to here the time is that of reading the weights
+constexpr int64_t kChunkPanels = 4;  // 64 columns: a chunk's results stay in L2 for the epilogue
+
+// Rows of the matrix that panels [begin, end) hold.
+inline int64_t columns(const PanelMatrix& w, int64_t begin, int64_t end) {
+  return std::min(end * kPanelRows, w.n) - begin * kPanelRows;
+}
+
+// Most panels whose [rows x columns] results, `copies` times, fit a thread's tile.
+inline int64_t panels_in_tile(int64_t rows, int64_t copies) {
+  const int64_t fit = kTileFloats / (copies * rows * kPanelRows) / 2 * 2;
+  return std::max<int64_t>(2, fit);
+}
+
+inline void product(const Buffer& in, const PanelMatrix& w, int64_t row_begin, int64_t row_end,
+                    int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+                    ThreadScratch& scratch) {
+  if (in.f32 != nullptr) {
+    linear_f32(w, in.f32, in.width, row_begin, row_end, panel_begin, panel_end, out, ldo,
+               scratch.linear);
+  } else {
+    linear_q8(w, in.q8, row_begin, row_end, panel_begin, panel_end, out, ldo, scratch.linear);
+  }
+}
+
+void add_bias(const std::vector<float>& bias, int64_t column, int64_t n, float* rows, int64_t ld,
+              int64_t num_rows) {
+  if (bias.empty()) return;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    for (int64_t c = 0; c < n; ++c) rows[r * ld + c] += bias[column + c];
+  }
+}
+
+class Linear : public Instruction {
+ public:
+  explicit Linear(LinearSpec spec) : s_(std::move(spec)) {}
+
+  void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
+    const int64_t rows = ctx.rows(s_.rows);
+    if (rows == 0) return;
+    int64_t total = 0;
+    for (const LinearPart& p : s_.parts) total += padded_panels(ctx, p);
+    if (rows <= kStreamRows) {
+      const Span span = split(total, 2, tid, ctx.pool->size());
+      return range(ctx, scratch, rows, span.begin, span.end);
+    }
+    for (;;) {
+      const int64_t begin = take() * kChunkPanels;
+      if (begin >= total) return;
+      range(ctx, scratch, rows, begin, std::min(begin + kChunkPanels, total));
+    }
+  }
+
+ private:
+  // Parts are laid end to end, each padded to an even number of panels.
+  static int64_t padded_panels(RunContext& ctx, const LinearPart& p) {
+    return ((*ctx.matrices)[p.matrix].num_panels + 1) / 2 * 2;
+  }
+
+  void range(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end) {
+    int64_t offset = 0;
+    for (const LinearPart& p : s_.parts) {
+      const PanelMatrix& w = (*ctx.matrices)[p.matrix];
+      const int64_t b = std::max<int64_t>(begin - offset, 0);
+      const int64_t e = std::min(end - offset, w.num_panels);
+      if (b < e) part(ctx, scratch, p, w, rows, b, e);
+      offset += padded_panels(ctx, p);
+    }
+  }
+
+  void part(RunContext& ctx, ThreadScratch& scratch, const LinearPart& p, const PanelMatrix& w,
+            int64_t rows, int64_t begin, int64_t end) {
+    const Buffer& in = ctx.buffer(s_.in);
+    const bool to_logits = p.out < 0;
+    float* out = to_logits ? ctx.logits : ctx.buffer(p.out).f32;
+    const int64_t ldo = to_logits ? w.n : ctx.buffer(p.out).width;
+    if (p.residual < 0) {
+      // linear writes at row * ldo + weight row.
+      product(in, w, 0, rows, begin, end, out + p.column, ldo, scratch);
+      const int64_t c = begin * kPanelRows;
+      add_bias(p.bias, c, columns(w, begin, end), out + p.column + c, ldo, rows);
+      return;
+    }
+    const Buffer& res = ctx.buffer(p.residual);
+    const int64_t step = panels_in_tile(rows, 1);
+    for (int64_t b = begin; b < end; b += step) {
+      const int64_t e = std::min(b + step, end), n = columns(w, b, e), c = b * kPanelRows;
+      const int64_t ld = (e - b) * kPanelRows;
+      product(in, w, 0, rows, b, e, scratch.tile - c, ld, scratch);
+      add_bias(p.bias, c, n, scratch.tile, ld, rows);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t at = p.column + c;
+        ctx.kernels->add(res.f32 + r * res.width + at, scratch.tile + r * ld, out + r * ldo + at,
+                         n);
+      }
+    }
+  }
+
+  LinearSpec s_;
+};
+
+class Gated : public Instruction {
+ public:
+  explicit Gated(GatedSpec spec) : s_(std::move(spec)) {}
+
+  void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
+    const int64_t rows = ctx.rows(s_.rows);
+    if (rows == 0) return;
+    const int64_t total = (*ctx.matrices)[s_.gate].num_panels;
+    const int64_t step = panels_in_tile(rows, 2);
+    if (rows <= kStreamRows) {
+      const Span span = split(total, 2, tid, ctx.pool->size());
+      for (int64_t b = span.begin; b < span.end; b += step) {
+        chunk(ctx, scratch, rows, b, std::min(b + step, span.end));
+      }
+      return;
+    }
+    const int64_t size = std::min(step, kChunkPanels);
+    for (;;) {
+      const int64_t begin = take() * size;
+      if (begin >= total) return;
+      chunk(ctx, scratch, rows, begin, std::min(begin + size, total));
+    }
+  }
+
+ private:
+  void chunk(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end) {
+    const Buffer& in = ctx.buffer(s_.in);
+    const PanelMatrix& gate = (*ctx.matrices)[s_.gate];
+    const PanelMatrix& up = (*ctx.matrices)[s_.up];
+    const int64_t ld = (end - begin) * kPanelRows, n = columns(gate, begin, end);
+    const int64_t c = begin * kPanelRows;
+    float* g = scratch.tile;
+    float* u = g + rows * ld;
+    product(in, gate, 0, rows, begin, end, g - c, ld, scratch);
+    product(in, up, 0, rows, begin, end, u - c, ld, scratch);
+    add_bias(s_.gate_bias, c, n, g, ld, rows);
+    add_bias(s_.up_bias, c, n, u, ld, rows);
+    for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, r, c, n);
+  }
+
+  void finish_row(RunContext& ctx, float* g, const float* u, int64_t row, int64_t column,
+                  int64_t n) {
+    if (s_.activation == Activation::kSilu) ctx.kernels->silu_mul(g, u, n);
+    if (s_.activation == Activation::kGelu) ctx.kernels->gelu_mul(g, u, n);
+    if (s_.out_f32 >= 0) {
+      Buffer& out = ctx.buffer(s_.out_f32);
+      std::copy(g, g + n, out.f32 + row * out.width + column);
+    }
+    if (s_.out_q8 >= 0) {
+      // quantize_groups counts groups from the row's first element.
+      quantize_groups(g - column, ctx.buffer(s_.out_q8).q8, row, column / kGroup,
+                      (column + n + kGroup - 1) / kGroup);
+    }
+  }
+
+  GatedSpec s_;
+};
+
+}  // namespace
+
+std::unique_ptr<Instruction> make(LinearSpec s) { return std::make_unique<Linear>(std::move(s)); }
+std::unique_ptr<Instruction> make(GatedSpec s) { return std::make_unique<Gated>(std::move(s)); }
+
+}  // namespace octavo

@@ -1,0 +1,81 @@
+// The vector type of kernels on any other processor: 8 floats the compiler may vectorise.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/simd_bf16.h"
+
+#include "runtime/half.h"
+
+namespace octavo::simd {
+
+struct Vec {
+  static constexpr int kWidth = 8;
+  float v[8];
+};
+
+template <class F>
+inline Vec map(F f) {
+  Vec r;
+  for (int i = 0; i < 8; ++i) r.v[i] = f(i);
+  return r;
+}
+inline Vec load(const float* p) {
+  return map([&](int i) { return p[i]; });
+}
+inline Vec load(const uint16_t* p) {
+  return map([&](int i) { return half_to_float(p[i]); });
+}
+inline Vec load(const Bf16* p) {
+  return map([&](int i) { return bf16_to_float(p[i]); });
+}
+inline void store(float* p, const Vec& a) {
+  for (int i = 0; i < 8; ++i) p[i] = a.v[i];
+}
+inline void store(uint16_t* p, const Vec& a) {
+  for (int i = 0; i < 8; ++i) p[i] = float_to_half(a.v[i]);
+}
+inline Vec zero() {
+  return map([](int) { return 0.0f; });
+}
+inline Vec set1(float x) {
+  return map([=](int) { return x; });
+}
+inline Vec add(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline Vec sub(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline Vec mul(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline Vec div(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] / b.v[i]; });
+}
+inline Vec fma(const Vec& a, const Vec& b, const Vec& c) {
+  return map([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+}
+inline Vec max(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Vec min(const Vec& a, const Vec& b) {
+  return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Vec round(const Vec& a) {
+  return map([&](int i) { return std::nearbyint(a.v[i]); });
+}
+inline Vec scale2(const Vec& x, const Vec& n) {
+  return map([&](int i) { return std::ldexp(x.v[i], static_cast<int>(n.v[i])); });
+}
+inline float reduce_add(const Vec& a) {
+  return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7]));
+}
+inline float reduce_max(const Vec& a) {
+  float m = a.v[0];
+  for (int i = 1; i < 8; ++i) m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+
+}  // namespace octavo::simd
