@@ -170,6 +170,7 @@ void bind_executor(nb::module_& m) {
   c.def(nb::init<int, int64_t, int64_t>(), "num_threads"_a, "max_tokens"_a, "max_rows"_a);
   c.def_prop_ro("num_threads", &Executor::num_threads);
   c.def_prop_ro("weight_bytes", &Executor::weight_bytes);
+  c.def_prop_ro("scratch_bytes", &Executor::scratch_bytes);
   c.def(
       "plan_matrix",
       [](Executor& e, int source, int64_t n, int64_t k, bool as_float) {

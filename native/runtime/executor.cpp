@@ -170,6 +170,7 @@ void Executor::run(const StepView& step, float* logits) {
   check(step);
   context_.step = step;
   context_.logits = logits;
+  context_.logits_width = output_width_;
   for (auto& i : program_) i->prepare(context_);
   pool_.run([this](int tid) {
     for (size_t i = 0; i < program_.size(); ++i) {

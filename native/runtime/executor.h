@@ -24,6 +24,7 @@ class Executor {
   int plan_matrix(SourceType source, int64_t n, int64_t k, bool as_float);
   size_t matrix_bytes(int id) const { return matrices_.at(id).size_bytes(); }
   size_t weight_bytes() const { return weight_bytes_; }
+  size_t scratch_bytes() const { return scratch_arena_.size(); }
   void allocate_weights();
   // `raw` is the tensor's bytes as in the file. Packs on all threads.
   void pack(int id, const uint8_t* raw, size_t raw_bytes);

@@ -141,13 +141,14 @@ class ElementwiseRows : public Instruction {
  public:
   explicit ElementwiseRows(ElementwiseSpec spec) : s_(spec) {}
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
-    Buffer& out = ctx.buffer(s_.out);
+    // Without a buffer it works in place on the logits (a soft cap after the head).
+    const int64_t width = s_.out >= 0 ? ctx.buffer(s_.out).width : ctx.logits_width;
     const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
-    const int64_t begin = rows.begin * out.width;
-    const int64_t n = (rows.end - rows.begin) * out.width;
+    const int64_t begin = rows.begin * width;
+    const int64_t n = (rows.end - rows.begin) * width;
     if (n <= 0) return;
-    const float* a = ctx.buffer(s_.a).f32 + begin;
-    float* y = out.f32 + begin;
+    const float* a = (s_.a >= 0 ? ctx.buffer(s_.a).f32 : ctx.logits) + begin;
+    float* y = (s_.out >= 0 ? ctx.buffer(s_.out).f32 : ctx.logits) + begin;
     const RuntimeKernels& k = *ctx.kernels;
     switch (s_.kind) {
       case Elementwise::kAdd: return k.add(a, ctx.buffer(s_.b).f32 + begin, y, n);

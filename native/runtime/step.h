@@ -59,7 +59,8 @@ struct RunContext {
   KvMemory* kv = nullptr;
   std::vector<Buffer>* buffers = nullptr;
   std::vector<PanelMatrix>* matrices = nullptr;
-  float* logits = nullptr;  // [R][vocab], where the program's output goes
+  float* logits = nullptr;  // [R][logits_width], where the program's output goes
+  int64_t logits_width = 0;
 
   int64_t rows(Rows kind) const {
     return kind == Rows::kTokens ? step.num_tokens : step.num_rows;

@@ -1,0 +1,155 @@
+"""CpuBackend: lowers a graph, packs its weights, and hands out an executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo import machine
+from octavo._native import Executor
+from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
+from octavo.backends.cpu.emit import Emitter
+from octavo.backends.cpu.executable import CpuExecutable
+from octavo.backends.cpu.lower import lower
+from octavo.backends.cpu.placement import Placement, place
+from octavo.backends.cpu.regions import Region, Slot
+from octavo.errors import BackendError, UnsupportedError
+from octavo.graph.graph import Graph, Value
+from octavo.graph.ops import KvWriteAttrs, Op
+from octavo.models.config import ModelConfig
+from octavo.weights import dequantize
+from octavo.weights.tensor import Checkpoint, Tensor
+
+BLOCK_TOKENS = 32
+"""Tokens of a KV block; the attention kernels are written for it."""
+
+_MATRIX_OPERAND = {Op.EMBED: 1, Op.LINEAR: 1}
+"""Operators that read a packed matrix, and which operand it is. Other weights are small vectors."""
+
+
+class CpuBackend(Backend):
+    """AVX2 or AVX-512 kernels chosen at run time; see docs/structure.md."""
+
+    name = "cpu"
+
+    def plan(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> MemoryPlan:
+        return _Compilation(graph, checkpoint, options, num_threads=1).plan()
+
+    def compile(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> Executable:
+        threads = options.num_threads or machine.num_threads()
+        compilation = _Compilation(graph, checkpoint, options, threads)
+        executor = compilation.finish()
+        return CpuExecutable(executor, config, options, compilation.plan(), compilation.width)
+
+
+@dataclass
+class _Compilation:
+    """One graph on its way to an executor. Planning allocates nothing but address space."""
+
+    graph: Graph
+    checkpoint: Checkpoint
+    options: BackendOptions
+    num_threads: int
+
+    def __post_init__(self) -> None:
+        if self.options.block_size != BLOCK_TOKENS:
+            raise BackendError(
+                f"cpu: block_size is {self.options.block_size}, expected {BLOCK_TOKENS}"
+            )
+        self.as_float = self.options.weights == "float"
+        self.width = int(self.graph.output.shape[1])
+        o = self.options
+        self.executor = Executor(self.num_threads, o.max_tokens, max(o.max_seqs, 1))
+        self.executor.set_output_width(self.width)
+        self.matrices = self._plan_matrices()
+        self.regions: list[Region] = lower(self.graph, self._is_quantized)
+        self.placement: Placement = place(self.regions, self._size_of)
+        self.kv_block_bytes = self._define_kv()
+
+    def plan(self) -> MemoryPlan:
+        logits = self.options.max_seqs * self.width * 4
+        return MemoryPlan(
+            weight_bytes=self.executor.weight_bytes,
+            arena_bytes=self.placement.arena_bytes + logits + self.executor.scratch_bytes,
+            kv_bytes_per_block=self.kv_block_bytes,
+        )
+
+    def finish(self) -> Executor:
+        """Pack the weights and emit the program."""
+        self.executor.allocate_weights()
+        for value, matrix in self.matrices.items():
+            tensor = self._tensor(value)
+            self.executor.pack(matrix, tensor.data)
+            self.checkpoint.release(tensor)
+        emitter = Emitter(
+            self.executor, self.placement, self._vector, lambda value: self.matrices[value]
+        )
+        for region in self.regions:
+            emitter.emit(region)
+        return self.executor
+
+    def _plan_matrices(self) -> dict[Value, int]:
+        """One packed matrix per weight, in order of first use, so that a step reads forward."""
+        found: dict[Value, int] = {}
+        for node in self.graph.nodes:
+            operand = _MATRIX_OPERAND.get(node.op)
+            value = node.inputs[operand] if operand is not None else None
+            if value is not None and value not in found:
+                found[value] = self._plan_matrix(value)
+        return found
+
+    def _plan_matrix(self, value: Value) -> int:
+        tensor = self._tensor(value)
+        if not tensor.scheme.native:
+            raise UnsupportedError(
+                f"cpu: tensor '{tensor.name}' has type {tensor.scheme.name}, which has no kernel "
+                "yet; convert the model to one of Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F16, BF16, F32"
+            )
+        n, k = tensor.shape
+        return self.executor.plan_matrix(tensor.scheme.ggml_type, n, k, self.as_float)
+
+    def _tensor(self, value: Value) -> Tensor:
+        tensor = self.checkpoint.tensors.get(value.name)
+        if tensor is None:
+            raise BackendError(f"cpu: the checkpoint has no tensor '{value.name}'")
+        if tensor.shape != value.shape:
+            raise BackendError(
+                f"cpu: tensor '{value.name}' is {list(tensor.shape)}, "
+                f"the graph wants {list(value.shape)}"
+            )
+        return tensor
+
+    def _is_quantized(self, weight: Value) -> bool:
+        return not self.as_float and self._tensor(weight).scheme.block_elems > 1
+
+    def _vector(self, value: Value) -> NDArray[np.float32]:
+        if value.kind == "constant":
+            return np.asarray(self.graph.constants[value.name], np.float32)
+        return dequantize(self._tensor(value)).reshape(-1)
+
+    def _size_of(self, slot: Slot) -> int:
+        return self.executor.buffer_bytes(int(slot.value.shape[1]), slot.form == "q8")
+
+    def _define_kv(self) -> int:
+        """Layers by number, from the graph's cache writes."""
+        writes = {
+            node.attrs.layer: (node.attrs.num_kv_heads, node.attrs.head_dim)
+            for node in self.graph.nodes
+            if isinstance(node.attrs, KvWriteAttrs)
+        }
+        return self.executor.define_kv([writes[i] for i in sorted(writes)], self._kv_dtype())
+
+    def _kv_dtype(self) -> str:
+        if self.options.kv_dtype == "auto":
+            return "f32" if self.as_float else "f16"
+        if self.options.kv_dtype not in ("f32", "f16", "bf16"):
+            raise BackendError(
+                f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, f32, f16 or bf16"
+            )
+        return self.options.kv_dtype

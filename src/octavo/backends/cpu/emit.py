@@ -1,0 +1,139 @@
+"""Regions -> native instructions, with buffers by slot and matrices by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo._native import Executor
+from octavo.backends.cpu.placement import Placement
+from octavo.backends.cpu.regions import (
+    AnglesRegion,
+    AttentionRegion,
+    ElementwiseRegion,
+    EmbedRegion,
+    GatedRegion,
+    HeadChain,
+    HeadsRegion,
+    LinearRegion,
+    NormRegion,
+    OutputRegion,
+    Product,
+    QuantizeRegion,
+    Region,
+    SelectRegion,
+    Slot,
+)
+from octavo.graph.graph import Value
+
+_NONE = -1
+_NO_HEADS = (_NONE, 0, 0)
+
+
+class Emitter:
+    """vector_of reads a small weight or constant as float32; matrix_of gives a packed matrix's
+    id."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        placement: Placement,
+        vector_of: Callable[[Value], NDArray[np.float32]],
+        matrix_of: Callable[[Value], int],
+    ) -> None:
+        self._executor = executor
+        self._vector_of = vector_of
+        self._matrix_of = matrix_of
+        self._buffers = {
+            slot: executor.place_buffer(int(slot.value.shape[1]), slot.form == "q8", offset)
+            for slot, offset in placement.offsets.items()
+        }
+        executor.allocate_arena(placement.arena_bytes)
+
+    def emit(self, region: Region) -> None:
+        """Append one region's instruction to the program."""
+        e = self._executor
+        match region:
+            case EmbedRegion():
+                e.embed(self._matrix_of(region.table), self._id(region.out), region.scale)
+            case AnglesRegion():
+                freq = self._floats(region.inv_freq)
+                e.angles(freq, region.magnitude, self._id(region.out))
+            case NormRegion():
+                self._norm(region)
+            case QuantizeRegion():
+                e.quantize(region.rows, self._id(region.source), self._id(region.out))
+            case LinearRegion():
+                parts = [self._part(p) for p in region.products]
+                e.linear(region.rows, self._id(region.source), parts)
+            case GatedRegion():
+                self._gated(region)
+            case HeadsRegion():
+                self._heads(region)
+            case AttentionRegion():
+                self._attention(region)
+            case ElementwiseRegion():
+                ids = [self._id(s) for s in (region.a, region.b, region.out)]
+                e.elementwise(region.rows, region.kind, *ids, region.number)
+            case SelectRegion():
+                e.select(self._id(region.source), self._id(region.out))
+            case OutputRegion():
+                e.output(region.rows, self._id(region.source))
+
+    def _id(self, slot: Slot | None) -> int:
+        return _NONE if slot is None else self._buffers[slot]
+
+    def _floats(self, value: Value | None) -> list[float]:
+        return [] if value is None else self._vector_of(value).tolist()
+
+    def _outs(self, outs: list[Slot]) -> tuple[int, int]:
+        by_form = {slot.form: self._buffers[slot] for slot in outs}
+        return by_form.get("f32", _NONE), by_form.get("q8", _NONE)
+
+    def _norm(self, r: NormRegion) -> None:
+        weight = self._floats(r.weight)
+        source = self._id(r.source)
+        self._executor.norm(r.rows, source, weight, r.eps, r.offset, *self._outs(r.outs))
+
+    def _part(self, p: Product) -> tuple[int, int, int, list[float], int]:
+        matrix, bias = self._matrix_of(p.weight), self._floats(p.bias)
+        return matrix, self._id(p.out), 0, bias, self._id(p.residual)
+
+    def _gated(self, r: GatedRegion) -> None:
+        self._executor.gated(
+            r.rows,
+            self._id(r.source),
+            self._matrix_of(r.gate),
+            self._matrix_of(r.up),
+            r.activation,
+            self._floats(r.gate_bias),
+            self._floats(r.up_bias),
+            *self._outs(r.outs),
+        )
+
+    def _chain(self, chain: HeadChain | None) -> tuple[int, int, int]:
+        return (self._id(chain.slot), 0, chain.num_heads) if chain else _NO_HEADS
+
+    def _heads(self, r: HeadsRegion) -> None:
+        v = (self._id(r.v), 0, r.k.num_heads) if r.v and r.k else _NO_HEADS
+        self._executor.heads(
+            self._chain(r.q),
+            self._chain(r.k),
+            v,
+            r.head_dim,
+            self._floats(r.q.norm if r.q else None),
+            self._floats(r.k.norm if r.k else None),
+            r.eps,
+            r.offset,
+            self._id(r.angles),
+            r.rotary_half,
+            r.interleaved,
+            _NONE if r.layer is None else r.layer,
+        )
+
+    def _attention(self, r: AttentionRegion) -> None:
+        q = (self._id(r.source), 0, r.num_heads)
+        outs = self._outs(r.outs)
+        self._executor.attention(q, r.layer, r.scale, r.window, r.softcap, *outs)

@@ -1,0 +1,74 @@
+"""CpuExecutable: the native executor behind the backend contract."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo._native import Executor
+from octavo.backends.base import BackendOptions, Executable, Floats, Ints, MemoryPlan, Step
+from octavo.decoding.batch import SampleResult, SamplingBatch
+from octavo.errors import BackendError
+from octavo.models.config import ModelConfig
+
+
+class CpuExecutable(Executable):
+    """Runs steps natively with the GIL released. Logits arrays are reused from call to call."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        config: ModelConfig,
+        options: BackendOptions,
+        plan: MemoryPlan,
+        width: int,
+    ) -> None:
+        self.config = config
+        self.block_size = options.block_size
+        self.plan = plan
+        self.num_threads = executor.num_threads
+        self._executor: Executor | None = executor
+        self._width = width
+        self._logits = np.empty((0, width), np.float32)
+
+    def allocate_kv(self, num_blocks: int) -> None:
+        self._native().allocate_kv(num_blocks)
+
+    def forward(self, step: Step) -> Floats:
+        num_rows = len(step.logit_rows)
+        if num_rows > len(self._logits):
+            self._logits = np.empty((num_rows, self._width), np.float32)
+        logits = self._logits[:num_rows]
+        try:
+            self._native().forward(
+                step.tokens,
+                step.positions,
+                step.slots,
+                step.query_start,
+                step.seq_len,
+                step.block_table,
+                step.logit_rows,
+                logits,
+            )
+        except ValueError as error:
+            raise BackendError(str(error)) from None
+        return logits
+
+    def step(self, step: Step, sampling: SamplingBatch) -> SampleResult:
+        from octavo.decoding import sample_batch
+
+        return sample_batch(self.forward(step), sampling, self.num_threads)
+
+    def copy_blocks(self, pairs: Ints) -> None:
+        try:
+            self._native().copy_blocks(pairs)
+        except ValueError as error:
+            raise BackendError(str(error)) from None
+
+    def close(self) -> None:
+        self._executor = None
+        self._logits = np.empty((0, self._width), np.float32)
+
+    def _native(self) -> Executor:
+        if self._executor is None:
+            raise BackendError("cpu: the executable is closed")
+        return self._executor

@@ -1,0 +1,232 @@
+"""Regions: what a graph is cut into. Each becomes one native instruction with a barrier after it.
+
+A `Slot` is a value in one form: float rows, or int8 rows with a scale per group of 32. Regions name
+slots; `placement.py` gives slots their memory, `emit.py` turns regions into instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from octavo.graph.graph import Value
+
+Form = Literal["f32", "q8"]
+RowKind = Literal["tokens", "logits"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value in one form. Equal when both are the same."""
+
+    value: Value
+    form: Form
+
+
+@dataclass
+class Region:
+    """reads and writes decide lifetimes. in_place: a written slot may take over a read one's
+    memory, element by element."""
+
+    def reads(self) -> list[Slot]:
+        return []
+
+    def writes(self) -> list[Slot]:
+        return []
+
+    def in_place(self) -> list[tuple[Slot, Slot]]:
+        """Pairs (written, read) that may share memory if the read slot dies here."""
+        return []
+
+
+@dataclass
+class EmbedRegion(Region):
+    table: Value
+    out: Slot
+    scale: float
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class AnglesRegion(Region):
+    """cos and sin of every position, once a step; shared by all layers of one kind."""
+
+    inv_freq: Value
+    magnitude: float
+    out: Slot
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class NormRegion(Region):
+    rows: RowKind
+    source: Slot
+    weight: Value
+    eps: float
+    offset: float
+    outs: list[Slot]
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return self.outs
+
+
+@dataclass
+class QuantizeRegion(Region):
+    rows: RowKind
+    source: Slot
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class Product:
+    """One matrix of a LinearRegion. out None: straight into the logits."""
+
+    weight: Value
+    bias: Value | None
+    out: Slot | None
+    residual: Slot | None = None
+
+
+@dataclass
+class LinearRegion(Region):
+    """Products that read one input, such as q, k and v."""
+
+    rows: RowKind
+    source: Slot
+    products: list[Product] = field(default_factory=list)
+
+    def reads(self) -> list[Slot]:
+        return [self.source, *(p.residual for p in self.products if p.residual)]
+
+    def writes(self) -> list[Slot]:
+        return [p.out for p in self.products if p.out]
+
+    def in_place(self) -> list[tuple[Slot, Slot]]:
+        return [
+            (p.out, p.residual)
+            for p in self.products
+            if p.out and p.residual and p.residual != self.source
+        ]
+
+
+@dataclass
+class GatedRegion(Region):
+    """activation(x gate^T) * (x up^T), quantized where the next product wants it."""
+
+    rows: RowKind
+    source: Slot
+    gate: Value
+    up: Value
+    gate_bias: Value | None
+    up_bias: Value | None
+    activation: Literal["silu", "gelu"]
+    outs: list[Slot]
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return self.outs
+
+
+@dataclass
+class HeadChain:
+    """What happens to the heads of one projection, in place: norm, then rotation."""
+
+    slot: Slot
+    num_heads: int
+    norm: Value | None = None
+
+
+@dataclass
+class HeadsRegion(Region):
+    """Head norms, rotation and the cache write, in place on the projections' outputs."""
+
+    q: HeadChain | None
+    k: HeadChain | None
+    v: Slot | None
+    head_dim: int
+    eps: float
+    offset: float
+    angles: Slot | None
+    rotary_half: int
+    interleaved: bool
+    layer: int | None
+
+    def reads(self) -> list[Slot]:
+        chains = [c.slot for c in (self.q, self.k) if c]
+        return [*chains, *(s for s in (self.v, self.angles) if s)]
+
+
+@dataclass
+class AttentionRegion(Region):
+    source: Slot
+    num_heads: int
+    layer: int
+    scale: float
+    window: int
+    softcap: float
+    outs: list[Slot]
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return self.outs
+
+
+@dataclass
+class ElementwiseRegion(Region):
+    """out None: in place on the logits."""
+
+    rows: RowKind
+    kind: Literal["add", "mul", "scale", "silu", "gelu", "softcap"]
+    a: Slot | None
+    b: Slot | None
+    out: Slot | None
+    number: float = 0.0
+
+    def reads(self) -> list[Slot]:
+        return [s for s in (self.a, self.b) if s]
+
+    def writes(self) -> list[Slot]:
+        return [self.out] if self.out else []
+
+    def in_place(self) -> list[tuple[Slot, Slot]]:
+        return [(self.out, s) for s in self.reads()] if self.out else []
+
+
+@dataclass
+class SelectRegion(Region):
+    source: Slot
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class OutputRegion(Region):
+    """Copies a float slot to the logits, for graphs that do not end in a product."""
+
+    rows: RowKind
+    source: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
