@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "runtime/executor.h"
+#include "sampling/batch.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -221,6 +222,22 @@ void bind_executor(nb::module_& m) {
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
       "logit_rows"_a, "out"_a);
+  c.def(
+      "step",
+      [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
+         Ints2 block_table, Ints logit_rows, const NativeBatch& batch) {
+        const StepView s =
+            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows);
+        batch.check_vocab(e.output_width());
+        ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()));
+        {
+          nb::gil_scoped_release release;
+          e.run(s, batch.view(), result.out());
+        }
+        return result.take();
+      },
+      "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
+      "logit_rows"_a, "batch"_a);
   bind_instructions(c);
 }
 

@@ -166,26 +166,45 @@ void Executor::check(const StepView& s) const {
   }
 }
 
+void Executor::run_program(int tid) {
+  for (size_t i = 0; i < program_.size(); ++i) {
+    if (i > 0) pool_.barrier();
+    program_[i]->run(context_, tid, scratch_[tid]);
+  }
+}
+
 void Executor::run(const StepView& step, float* logits) {
   check(step);
   context_.step = step;
   context_.logits = logits;
   context_.logits_width = output_width_;
   for (auto& i : program_) i->prepare(context_);
-  pool_.run([this](int tid) {
-    for (size_t i = 0; i < program_.size(); ++i) {
-      if (i > 0) pool_.barrier();
-      program_[i]->run(context_, tid, scratch_[tid]);
-    }
-  });
+  pool_.run([this](int tid) { run_program(tid); });
 }
 
-const float* Executor::run(const StepView& step) {
-  const size_t rows = static_cast<size_t>(std::max<int64_t>(max_rows_, step.num_rows));
-  const size_t bytes = rows * static_cast<size_t>(output_width_) * sizeof(float);
-  if (logits_.size() < bytes) logits_ = Arena(bytes);
-  run(step, reinterpret_cast<float*>(logits_.data()));
-  return reinterpret_cast<const float*>(logits_.data());
+void Executor::run(const StepView& step, const SamplingView& sampling, const SampleOut& out) {
+  check(step);
+  require(step.num_rows <= max_rows_, "R is above max_rows");
+  require(sampling.rows == step.num_rows, "the sampling batch has another number of rows than R");
+  if (logits_.data() == nullptr) {
+    logits_ = Arena(static_cast<size_t>(max_rows_ * output_width_) * sizeof(float));
+    for (int t = 0; t < pool_.size(); ++t) {
+      samplers_.push_back(std::make_unique<SamplerScratch>(output_width_));
+    }
+  }
+  float* logits = reinterpret_cast<float*>(logits_.data());
+  context_.step = step;
+  context_.logits = logits;
+  context_.logits_width = output_width_;
+  for (auto& i : program_) i->prepare(context_);
+  std::atomic<int64_t> next{0};
+  pool_.run([&](int tid) {
+    run_program(tid);
+    pool_.barrier();
+    for (int64_t r = next++; r < sampling.rows; r = next++) {
+      sample_row(logits + r * output_width_, output_width_, sampling, r, out, *samplers_[tid]);
+    }
+  });
 }
 
 }  // namespace octavo

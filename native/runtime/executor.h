@@ -10,6 +10,7 @@
 #include "runtime/arena.h"
 #include "runtime/instructions.h"
 #include "runtime/step.h"
+#include "sampling/sampler.h"
 
 namespace octavo {
 
@@ -47,12 +48,13 @@ class Executor {
   // Runs one step; logits is [R][output_width]. Throws std::invalid_argument if an index of the step
   // is out of range.
   void run(const StepView& step, float* logits);
-  // Logits kept inside for a sampler; valid until the next call.
-  const float* run(const StepView& step);
+  // Runs one step and draws a token from each of its R rows, on the same threads.
+  void run(const StepView& step, const SamplingView& sampling, const SampleOut& out);
 
  private:
   int64_t vocabulary() const;
   void check(const StepView& step) const;
+  void run_program(int tid);
 
   ThreadPool pool_;
   int64_t max_tokens_;
@@ -69,7 +71,8 @@ class Executor {
   std::vector<std::unique_ptr<Instruction>> program_;
   std::vector<ThreadScratch> scratch_;
   Arena scratch_arena_;
-  Arena logits_;
+  Arena logits_;  // of run with sampling; [max_rows][output_width]
+  std::vector<std::unique_ptr<SamplerScratch>> samplers_;  // one a thread, made on first use
   int64_t output_width_ = 0;
   RunContext context_;
 };

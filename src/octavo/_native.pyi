@@ -53,3 +53,107 @@ def sample(
     NDArray[np.float32],
 ]: ...
 def philox_uniform(seed: int, counter: int) -> float: ...
+
+# executor
+
+_Int32s = NDArray[np.int32]
+_Heads = tuple[int, int, int]
+_Part = tuple[int, int, int, list[float], int]
+
+class Executor:
+    """A compiled program with its weights, activations and KV memory. Raises ValueError."""
+
+    def __init__(self, num_threads: int, max_tokens: int, max_rows: int) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...
+    def plan_matrix(self, source: int, n: int, k: int, as_float: bool) -> int: ...
+    def matrix_bytes(self, matrix: int) -> int: ...
+    def allocate_weights(self) -> None: ...
+    def pack(self, matrix: int, raw: NDArray[np.uint8]) -> None: ...
+    def buffer_bytes(self, width: int, quantized: bool) -> int: ...
+    def place_buffer(self, width: int, quantized: bool, offset: int) -> int: ...
+    def allocate_arena(self, num_bytes: int) -> None: ...
+    def set_output_width(self, width: int) -> None: ...
+    def define_kv(self, layers: list[tuple[int, int]], dtype: str) -> int: ...
+    def allocate_kv(self, num_blocks: int) -> None: ...
+    def copy_blocks(self, pairs: _Int32s) -> None: ...
+    def forward(
+        self,
+        tokens: _Int32s,
+        positions: _Int32s,
+        slots: _Int32s,
+        query_start: _Int32s,
+        seq_len: _Int32s,
+        block_table: _Int32s,
+        logit_rows: _Int32s,
+        out: NDArray[np.float32],
+    ) -> None: ...
+    def step(
+        self,
+        tokens: _Int32s,
+        positions: _Int32s,
+        slots: _Int32s,
+        query_start: _Int32s,
+        seq_len: _Int32s,
+        block_table: _Int32s,
+        logit_rows: _Int32s,
+        batch: SamplingBatch,
+    ) -> tuple[Any, Any, Any, Any, Any]: ...
+    def embed(self, matrix: int, out: int, scale: float) -> None: ...
+    def norm(
+        self,
+        rows: str,
+        input: int,
+        weight: list[float],
+        eps: float,
+        offset: float,
+        out_f32: int,
+        out_q8: int,
+    ) -> None: ...
+    def quantize(self, rows: str, input: int, out_q8: int) -> None: ...
+    def linear(self, rows: str, input: int, parts: list[_Part]) -> None: ...
+    def gated(
+        self,
+        rows: str,
+        input: int,
+        gate: int,
+        up: int,
+        activation: str,
+        gate_bias: list[float],
+        up_bias: list[float],
+        out_f32: int,
+        out_q8: int,
+    ) -> None: ...
+    def heads(
+        self,
+        q: _Heads,
+        k: _Heads,
+        v: _Heads,
+        head_dim: int,
+        q_norm: list[float],
+        k_norm: list[float],
+        eps: float,
+        norm_offset: float,
+        angles: int,
+        half: int,
+        interleaved: bool,
+        layer: int,
+    ) -> None: ...
+    def angles(self, inv_freq: list[float], magnitude: float, out: int) -> None: ...
+    def attention(
+        self,
+        q: _Heads,
+        layer: int,
+        scale: float,
+        window: int,
+        softcap: float,
+        out_f32: int,
+        out_q8: int,
+    ) -> None: ...
+    def elementwise(self, rows: str, kind: str, a: int, b: int, out: int, value: float) -> None: ...
+    def select(self, input: int, out: int) -> None: ...
+    def output(self, rows: str, input: int) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from octavo._native import Executor
+from octavo._native import SamplingBatch as NativeBatch
 from octavo.backends.base import BackendOptions, Executable, Floats, Ints, MemoryPlan, Step
 from octavo.decoding.batch import SampleResult, SamplingBatch
 from octavo.errors import BackendError
@@ -39,24 +40,16 @@ class CpuExecutable(Executable):
             self._logits = np.empty((num_rows, self._width), np.float32)
         logits = self._logits[:num_rows]
         try:
-            self._native().forward(
-                step.tokens,
-                step.positions,
-                step.slots,
-                step.query_start,
-                step.seq_len,
-                step.block_table,
-                step.logit_rows,
-                logits,
-            )
+            self._native().forward(*_arrays(step), logits)
         except ValueError as error:
             raise BackendError(str(error)) from None
         return logits
 
     def step(self, step: Step, sampling: SamplingBatch) -> SampleResult:
-        from octavo.decoding import sample_batch
-
-        return sample_batch(self.forward(step), sampling, self.num_threads)
+        try:
+            return SampleResult(*self._native().step(*_arrays(step), NativeBatch(sampling)))
+        except ValueError as error:
+            raise BackendError(str(error)) from None
 
     def copy_blocks(self, pairs: Ints) -> None:
         try:
@@ -72,3 +65,15 @@ class CpuExecutable(Executable):
         if self._executor is None:
             raise BackendError("cpu: the executable is closed")
         return self._executor
+
+
+def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+    return (
+        step.tokens,
+        step.positions,
+        step.slots,
+        step.query_start,
+        step.seq_len,
+        step.block_table,
+        step.logit_rows,
+    )
