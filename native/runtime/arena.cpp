@@ -37,9 +37,13 @@ void Arena::free_mapping() {
   data_ = nullptr;
 }
 
-Arena::~Arena() { free_mapping(); }
+Arena::~Arena() {
+  free_mapping();
+}
 
-Arena::Arena(Arena&& other) noexcept { *this = std::move(other); }
+Arena::Arena(Arena&& other) noexcept {
+  *this = std::move(other);
+}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   if (this == &other) return *this;

@@ -10,7 +10,7 @@ namespace {
 
 struct Item {
   int32_t seq;
-  int32_t token;       // first query row in the step
+  int32_t token;  // first query row in the step
   int32_t num_tokens;
 };
 

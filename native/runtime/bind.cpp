@@ -1,12 +1,11 @@
 // octavo._native.Executor and its friends: what backends/cpu drives.
 
-#include "bindings.h"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings.h"
 #include "runtime/executor.h"
 #include "sampling/batch.h"
 
@@ -127,9 +126,9 @@ void bind_instructions(nb::class_<Executor>& c) {
       [](Executor& e, nb::tuple q, nb::tuple k, nb::tuple v, int32_t head_dim,
          std::vector<float> q_norm, std::vector<float> k_norm, float eps, float norm_offset,
          int angles, int32_t half, bool interleaved, int layer) {
-        e.add(make(HeadsSpec{heads(q), heads(k), heads(v), head_dim, std::move(q_norm),
-                             std::move(k_norm), eps, norm_offset, angles, half, interleaved,
-                             layer}));
+        e.add(
+            make(HeadsSpec{heads(q), heads(k), heads(v), head_dim, std::move(q_norm),
+                           std::move(k_norm), eps, norm_offset, angles, half, interleaved, layer}));
       },
       "q"_a, "k"_a, "v"_a, "head_dim"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "norm_offset"_a,
       "angles"_a, "half"_a, "interleaved"_a, "layer"_a);

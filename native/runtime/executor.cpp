@@ -8,7 +8,9 @@ namespace octavo {
 namespace {
 
 constexpr size_t kAlign = 64;
-inline size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+inline size_t aligned(size_t n) {
+  return (n + kAlign - 1) / kAlign * kAlign;
+}
 
 void require(bool ok, const char* message) {
   if (!ok) throw std::invalid_argument(std::string("executor: ") + message);
@@ -107,8 +109,8 @@ size_t Executor::define_kv(const std::vector<std::pair<int32_t, int32_t>>& layer
   size_t offset = 0;
   for (const auto& [heads, head_dim] : layers) {
     require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
-    const size_t head = 2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) *
-                        kv_type_bytes(type);
+    const size_t head =
+        2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) * kv_type_bytes(type);
     kv_.layers.push_back({offset, head, heads, head_dim});
     offset += head * static_cast<size_t>(heads);
   }
@@ -134,7 +136,9 @@ void Executor::copy_blocks(const int32_t* pairs, int64_t count) {
   }
 }
 
-int64_t Executor::vocabulary() const { return matrices_.empty() ? 0 : matrices_.front().n; }
+int64_t Executor::vocabulary() const {
+  return matrices_.empty() ? 0 : matrices_.front().n;
+}
 
 // The engine is trusted to be right, but an index past the end must be an error and not a crash.
 void Executor::check(const StepView& s) const {
@@ -144,8 +148,7 @@ void Executor::check(const StepView& s) const {
   for (int32_t t = 0; t < s.num_tokens; ++t) {
     require(s.tokens[t] >= 0 && s.tokens[t] < vocabulary(), "a token id is out of range");
     require(s.positions[t] >= 0, "a position is negative");
-    require(kv_.layers.empty() ||
-                (s.slots[t] >= 0 && s.slots[t] / kBlockTokens < kv_.num_blocks),
+    require(kv_.layers.empty() || (s.slots[t] >= 0 && s.slots[t] / kBlockTokens < kv_.num_blocks),
             "a slot is out of range");
   }
   for (int32_t r = 0; r < s.num_rows; ++r) {

@@ -45,8 +45,8 @@ class Executor {
   void set_output_width(int64_t width) { output_width_ = width; }
   int64_t output_width() const { return output_width_; }
 
-  // Runs one step; logits is [R][output_width]. Throws std::invalid_argument if an index of the step
-  // is out of range.
+  // Runs one step; logits is [R][output_width]. Throws std::invalid_argument if an index of the
+  // step is out of range.
   void run(const StepView& step, float* logits);
   // Runs one step and draws a token from each of its R rows, on the same threads.
   void run(const StepView& step, const SamplingView& sampling, const SampleOut& out);

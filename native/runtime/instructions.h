@@ -1,5 +1,5 @@
-// The instructions a program is made of. Buffers and matrices are named by index into the executor's
-// tables; -1 is "none". Widths are checked when an instruction is added.
+// The instructions a program is made of. Buffers and matrices are named by index into the
+// executor's tables; -1 is "none". Widths are checked when an instruction is added.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,8 @@ struct QuantizeSpec {
   int out_q8;
 };
 
-// out[:, column:column + n] = in * matrix^T + bias (+ residual[:, column: ...]). out -1: the logits.
+// out[:, column:column + n] = in * matrix^T + bias (+ residual[:, column: ...]). out -1: the
+// logits.
 struct LinearPart {
   int matrix;
   int out;
@@ -70,7 +71,8 @@ struct HeadsRef {
   int32_t count;
 };
 
-// Per head: norm (if a weight is given), rotation (if inv_freq is given), KV write (if k and v are).
+// Per head: norm (if a weight is given), rotation (if inv_freq is given), KV write (if k and v
+// are).
 struct HeadsSpec {
   HeadsRef q;  // count 0: none
   HeadsRef k;

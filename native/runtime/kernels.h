@@ -7,13 +7,17 @@
 namespace octavo {
 
 enum class KvType : int32_t { kF32, kF16, kBF16 };
-inline size_t kv_type_bytes(KvType t) { return t == KvType::kF32 ? 4 : 2; }
+inline size_t kv_type_bytes(KvType t) {
+  return t == KvType::kF32 ? 4 : 2;
+}
 
-constexpr int kBlockTokens = 32;   // tokens of a KV block
-constexpr int kChunkBlocks = 16;   // blocks whose softmax is reduced on its own before merging
-constexpr int kTileRows = 48;      // most (token, head) rows of one attention task
+constexpr int kBlockTokens = 32;  // tokens of a KV block
+constexpr int kChunkBlocks = 16;  // blocks whose softmax is reduced on its own before merging
+constexpr int kTileRows = 48;     // most (token, head) rows of one attention task
 constexpr int kMaxHeadDim = 512;
-constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+constexpr int64_t padded_head_dim(int64_t head_dim) {
+  return (head_dim + 31) / 32 * 32;
+}
 
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
 //

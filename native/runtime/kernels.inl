@@ -33,7 +33,9 @@ inline Vec exp_vec(Vec x) {
   return scale2(p, n);
 }
 
-inline Vec silu_vec(Vec x) { return div(x, add(set1(1.0f), exp_vec(sub(zero(), x)))); }
+inline Vec silu_vec(Vec x) {
+  return div(x, add(set1(1.0f), exp_vec(sub(zero(), x))));
+}
 
 // 0.5 x (1 + tanh(u)) = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline Vec gelu_vec(Vec x) {
@@ -84,14 +86,22 @@ void silu_mul(float* gate, const float* up, int64_t n) {
 void gelu_mul(float* gate, const float* up, int64_t n) {
   map2(gate, up, gate, n, [](Vec g, Vec u) { return mul(gelu_vec(g), u); });
 }
-void silu(const float* x, float* out, int64_t n) { map1(x, out, n, silu_vec); }
-void gelu(const float* x, float* out, int64_t n) { map1(x, out, n, gelu_vec); }
+void silu(const float* x, float* out, int64_t n) {
+  map1(x, out, n, silu_vec);
+}
+void gelu(const float* x, float* out, int64_t n) {
+  map1(x, out, n, gelu_vec);
+}
 void softcap(const float* x, float* out, int64_t n, float cap) {
   const Vec c = set1(cap), inverse = set1(1.0f / cap);
   map1(x, out, n, [&](Vec a) { return mul(c, tanh_vec(mul(a, inverse))); });
 }
-void add_rows(const float* a, const float* b, float* out, int64_t n) { map2(a, b, out, n, add); }
-void mul_rows(const float* a, const float* b, float* out, int64_t n) { map2(a, b, out, n, mul); }
+void add_rows(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, add);
+}
+void mul_rows(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, mul);
+}
 void scale_rows(const float* x, float* out, int64_t n, float factor) {
   const Vec f = set1(factor);
   map1(x, out, n, [&](Vec a) { return mul(a, f); });
@@ -109,8 +119,12 @@ void rope(float* head, const float* cs, int64_t half, bool interleaved) {
   }
 }
 
-inline void narrow(float x, float* p) { *p = x; }
-inline void narrow(float x, Bf16* p) { *p = float_to_bf16(x); }
+inline void narrow(float x, float* p) {
+  *p = x;
+}
+inline void narrow(float x, Bf16* p) {
+  *p = float_to_bf16(x);
+}
 
 template <class T>
 void convert(const float* x, T* out, int64_t n) {
@@ -249,8 +263,9 @@ class Attention {
         span = {std::min(span.begin, x.begin), std::max(span.end, x.end)};
       }
       if (span.begin >= span.end) continue;
-      product32_rows<kMicroRows>(n, q_ + r * d_, d_, k, kBlockTokens, 0, static_cast<int>(head_dim_),
-                                 scores_ + r * kBlockTokens, kBlockTokens, nullptr);
+      product32_rows<kMicroRows>(n, q_ + r * d_, d_, k, kBlockTokens, 0,
+                                 static_cast<int>(head_dim_), scores_ + r * kBlockTokens,
+                                 kBlockTokens, nullptr);
       for (int i = r; i < r + n; ++i) softmax_row(i, visible(i, b));
       for (int64_t c = 0; c < d_; c += kBlockTokens) {
         product32_rows<kMicroRows>(n, scores_ + r * kBlockTokens, kBlockTokens, v + c, d_,
@@ -329,7 +344,7 @@ void attend(const AttentionTask& task, KvType type, float* scratch) {
 
 extern const RuntimeKernels OCTAVO_KERNELS;
 const RuntimeKernels OCTAVO_KERNELS = {
-    OCTAVO_KERNELS_NAME, rms_norm, silu_mul, gelu_mul, silu, gelu,     softcap, add_rows,
-    mul_rows,            scale_rows, rope,   kv_write, attend};
+    OCTAVO_KERNELS_NAME, rms_norm, silu_mul, gelu_mul, silu, gelu, softcap, add_rows, mul_rows,
+    scale_rows,          rope,     kv_write, attend};
 
 }  // namespace octavo

@@ -1,9 +1,9 @@
 // Matrix products with their epilogues: bias, residual, gated activation, quantization.
 //
-// The output columns of a product are cut into chunks of panels. With few rows each thread takes one
-// adjacent run of panels, so that it reads one stream of memory; with many, chunks are handed out one
-// by one, so that a slow core does not hold up the other. Either way an output element is computed by
-// one thread in one order.
+// The output columns of a product are cut into chunks of panels. With few rows each thread takes
+// one adjacent run of panels, so that it reads one stream of memory; with many, chunks are handed
+// out one by one, so that a slow core does not hold up the other. Either way an output element is
+// computed by one thread in one order.
 
 #include <algorithm>
 
@@ -173,7 +173,11 @@ class Gated : public Instruction {
 
 }  // namespace
 
-std::unique_ptr<Instruction> make(LinearSpec s) { return std::make_unique<Linear>(std::move(s)); }
-std::unique_ptr<Instruction> make(GatedSpec s) { return std::make_unique<Gated>(std::move(s)); }
+std::unique_ptr<Instruction> make(LinearSpec s) {
+  return std::make_unique<Linear>(std::move(s));
+}
+std::unique_ptr<Instruction> make(GatedSpec s) {
+  return std::make_unique<Gated>(std::move(s));
+}
 
 }  // namespace octavo

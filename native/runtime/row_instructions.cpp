@@ -98,8 +98,7 @@ class Heads : public Instruction {
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     // One item is one KV head of one token with its share of the query heads.
     const int64_t items_per_token = std::max<int64_t>(1, std::max(s_.k.count, s_.q.count));
-    const Span items =
-        split(ctx.step.num_tokens * items_per_token, 1, tid, ctx.pool->size());
+    const Span items = split(ctx.step.num_tokens * items_per_token, 1, tid, ctx.pool->size());
     for (int64_t i = items.begin; i < items.end; ++i) {
       const int64_t t = i / items_per_token, h = i % items_per_token;
       const float* cs = nullptr;
@@ -151,12 +150,18 @@ class ElementwiseRows : public Instruction {
     float* y = (s_.out >= 0 ? ctx.buffer(s_.out).f32 : ctx.logits) + begin;
     const RuntimeKernels& k = *ctx.kernels;
     switch (s_.kind) {
-      case Elementwise::kAdd: return k.add(a, ctx.buffer(s_.b).f32 + begin, y, n);
-      case Elementwise::kMul: return k.mul(a, ctx.buffer(s_.b).f32 + begin, y, n);
-      case Elementwise::kScale: return k.scale(a, y, n, s_.value);
-      case Elementwise::kSilu: return k.silu(a, y, n);
-      case Elementwise::kGelu: return k.gelu(a, y, n);
-      case Elementwise::kSoftcap: return k.softcap(a, y, n, s_.value);
+      case Elementwise::kAdd:
+        return k.add(a, ctx.buffer(s_.b).f32 + begin, y, n);
+      case Elementwise::kMul:
+        return k.mul(a, ctx.buffer(s_.b).f32 + begin, y, n);
+      case Elementwise::kScale:
+        return k.scale(a, y, n, s_.value);
+      case Elementwise::kSilu:
+        return k.silu(a, y, n);
+      case Elementwise::kGelu:
+        return k.gelu(a, y, n);
+      case Elementwise::kSoftcap:
+        return k.softcap(a, y, n, s_.value);
     }
   }
 
@@ -197,15 +202,29 @@ class Output : public Instruction {
 
 }  // namespace
 
-std::unique_ptr<Instruction> make(EmbedSpec s) { return std::make_unique<Embed>(s); }
-std::unique_ptr<Instruction> make(NormSpec s) { return std::make_unique<Norm>(std::move(s)); }
-std::unique_ptr<Instruction> make(QuantizeSpec s) { return std::make_unique<Quantize>(s); }
-std::unique_ptr<Instruction> make(AnglesSpec s) { return std::make_unique<Angles>(std::move(s)); }
-std::unique_ptr<Instruction> make(HeadsSpec s) { return std::make_unique<Heads>(std::move(s)); }
+std::unique_ptr<Instruction> make(EmbedSpec s) {
+  return std::make_unique<Embed>(s);
+}
+std::unique_ptr<Instruction> make(NormSpec s) {
+  return std::make_unique<Norm>(std::move(s));
+}
+std::unique_ptr<Instruction> make(QuantizeSpec s) {
+  return std::make_unique<Quantize>(s);
+}
+std::unique_ptr<Instruction> make(AnglesSpec s) {
+  return std::make_unique<Angles>(std::move(s));
+}
+std::unique_ptr<Instruction> make(HeadsSpec s) {
+  return std::make_unique<Heads>(std::move(s));
+}
 std::unique_ptr<Instruction> make(ElementwiseSpec s) {
   return std::make_unique<ElementwiseRows>(s);
 }
-std::unique_ptr<Instruction> make(SelectSpec s) { return std::make_unique<Select>(s); }
-std::unique_ptr<Instruction> make(OutputSpec s) { return std::make_unique<Output>(s); }
+std::unique_ptr<Instruction> make(SelectSpec s) {
+  return std::make_unique<Select>(s);
+}
+std::unique_ptr<Instruction> make(OutputSpec s) {
+  return std::make_unique<Output>(s);
+}
 
 }  // namespace octavo

@@ -14,7 +14,9 @@ struct Vec {
   __m256 v;
 };
 
-inline Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline Vec load(const float* p) {
+  return {_mm256_loadu_ps(p)};
+}
 inline Vec load(const uint16_t* p) {  // IEEE half
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
@@ -22,27 +24,47 @@ inline Vec load(const Bf16* p) {
   const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16))};
 }
-inline void store(float* p, Vec a) { _mm256_storeu_ps(p, a.v); }
+inline void store(float* p, Vec a) {
+  _mm256_storeu_ps(p, a.v);
+}
 inline void store(uint16_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-inline Vec zero() { return {_mm256_setzero_ps()}; }
-inline Vec set1(float x) { return {_mm256_set1_ps(x)}; }
-inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
-inline Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
-inline Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
-inline Vec div(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
-inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-inline Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
-inline Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
+inline Vec zero() {
+  return {_mm256_setzero_ps()};
+}
+inline Vec set1(float x) {
+  return {_mm256_set1_ps(x)};
+}
+inline Vec add(Vec a, Vec b) {
+  return {_mm256_add_ps(a.v, b.v)};
+}
+inline Vec sub(Vec a, Vec b) {
+  return {_mm256_sub_ps(a.v, b.v)};
+}
+inline Vec mul(Vec a, Vec b) {
+  return {_mm256_mul_ps(a.v, b.v)};
+}
+inline Vec div(Vec a, Vec b) {
+  return {_mm256_div_ps(a.v, b.v)};
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+inline Vec max(Vec a, Vec b) {
+  return {_mm256_max_ps(a.v, b.v)};
+}
+inline Vec min(Vec a, Vec b) {
+  return {_mm256_min_ps(a.v, b.v)};
+}
 inline Vec round(Vec a) {
   return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 // x * 2^n for integral n in [-126, 127].
 inline Vec scale2(Vec x, Vec n) {
-  __m256i e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)),
-                                23);
+  __m256i e =
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23);
   return {_mm256_mul_ps(x.v, _mm256_castsi256_ps(e))};
 }
 inline float reduce_add(Vec a) {

@@ -14,7 +14,9 @@ struct Vec {
   __m512 v;
 };
 
-inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline Vec load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
 inline Vec load(const uint16_t* p) {  // IEEE half
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -22,26 +24,52 @@ inline Vec load(const Bf16* p) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 }
-inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+inline void store(float* p, Vec a) {
+  _mm512_storeu_ps(p, a.v);
+}
 inline void store(uint16_t* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-inline Vec zero() { return {_mm512_setzero_ps()}; }
-inline Vec set1(float x) { return {_mm512_set1_ps(x)}; }
-inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
-inline Vec sub(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
-inline Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
-inline Vec div(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
-inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
-inline Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Vec zero() {
+  return {_mm512_setzero_ps()};
+}
+inline Vec set1(float x) {
+  return {_mm512_set1_ps(x)};
+}
+inline Vec add(Vec a, Vec b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline Vec sub(Vec a, Vec b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline Vec mul(Vec a, Vec b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline Vec div(Vec a, Vec b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+inline Vec max(Vec a, Vec b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+inline Vec min(Vec a, Vec b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
 inline Vec round(Vec a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 // x * 2^n for integral n.
-inline Vec scale2(Vec x, Vec n) { return {_mm512_scalef_ps(x.v, n.v)}; }
-inline float reduce_add(Vec a) { return _mm512_reduce_add_ps(a.v); }
-inline float reduce_max(Vec a) { return _mm512_reduce_max_ps(a.v); }
+inline Vec scale2(Vec x, Vec n) {
+  return {_mm512_scalef_ps(x.v, n.v)};
+}
+inline float reduce_add(Vec a) {
+  return _mm512_reduce_add_ps(a.v);
+}
+inline float reduce_max(Vec a) {
+  return _mm512_reduce_max_ps(a.v);
+}
 
 }  // namespace octavo::simd

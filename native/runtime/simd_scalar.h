@@ -4,9 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "runtime/simd_bf16.h"
-
 #include "runtime/half.h"
+#include "runtime/simd_bf16.h"
 
 namespace octavo::simd {
 

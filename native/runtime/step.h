@@ -20,10 +20,10 @@ struct StepView {
   const int32_t* seq_len = nullptr;
   const int32_t* block_table = nullptr;
   const int32_t* logit_rows = nullptr;
-  int32_t num_tokens = 0;    // T
-  int32_t num_seqs = 0;      // S
-  int32_t num_rows = 0;      // R
-  int32_t table_width = 0;   // B
+  int32_t num_tokens = 0;   // T
+  int32_t num_seqs = 0;     // S
+  int32_t num_rows = 0;     // R
+  int32_t table_width = 0;  // B
 };
 
 // Activations between instructions: float rows, or quantized rows, in the arena.
@@ -33,16 +33,16 @@ struct Buffer {
   int64_t width = 0;
 };
 
-// The paged KV cache. Block-major: all layers of a block lie together, so memory is touched block by
-// block and copying one is a single memcpy.
+// The paged KV cache. Block-major: all layers of a block lie together, so memory is touched block
+// by block and copying one is a single memcpy.
 struct KvMemory {
   uint8_t* data = nullptr;
   size_t block_bytes = 0;
   int32_t num_blocks = 0;
   KvType type = KvType::kF16;
   struct Layer {
-    size_t offset;        // of head 0 within a block
-    size_t head_bytes;    // K and V of one head
+    size_t offset;      // of head 0 within a block
+    size_t head_bytes;  // K and V of one head
     int32_t num_kv_heads;
     int32_t head_dim;
   };
@@ -62,22 +62,20 @@ struct RunContext {
   float* logits = nullptr;  // [R][logits_width], where the program's output goes
   int64_t logits_width = 0;
 
-  int64_t rows(Rows kind) const {
-    return kind == Rows::kTokens ? step.num_tokens : step.num_rows;
-  }
+  int64_t rows(Rows kind) const { return kind == Rows::kTokens ? step.num_tokens : step.num_rows; }
   Buffer& buffer(int id) const { return (*buffers)[id]; }
 };
 
 // Private memory of a thread, 64-byte aligned.
 struct ThreadScratch {
-  void* linear;     // kLinearScratch bytes, for linear_*
-  float* tile;      // kTileFloats, for epilogues
-  float* attention; // attention_scratch_floats(largest head)
+  void* linear;      // kLinearScratch bytes, for linear_*
+  float* tile;       // kTileFloats, for epilogues
+  float* attention;  // attention_scratch_floats(largest head)
 };
 constexpr int64_t kTileFloats = 128 * 1024;
 
-// One region of a step. run is called by every thread of the pool; the executor puts a barrier after
-// it. prepare is called by one thread before the step.
+// One region of a step. run is called by every thread of the pool; the executor puts a barrier
+// after it. prepare is called by one thread before the step.
 class Instruction {
  public:
   virtual ~Instruction() = default;

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo import machine
 from octavo._native import Executor
 from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
 from octavo.backends.cpu.emit import Emitter
@@ -42,7 +41,9 @@ class CpuBackend(Backend):
     def compile(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> Executable:
-        threads = options.num_threads or machine.num_threads()
+        from octavo import machine
+
+        threads = machine.num_threads(options.num_threads)
         compilation = _Compilation(graph, checkpoint, options, threads)
         executor = compilation.finish()
         return CpuExecutable(executor, config, options, compilation.plan(), compilation.width)

@@ -251,9 +251,7 @@ class _Lowering:
 
     def _is_capped_output(self, value: Value) -> bool:
         reader = self.sole_reader(value)
-        return (
-            reader is not None and reader.op is Op.SOFTCAP and reader.output is self.graph.output
-        )
+        return reader is not None and reader.op is Op.SOFTCAP and reader.output is self.graph.output
 
     def _gate_of(self, node: Node) -> tuple[Node, Node, Node] | None:
         """(gate product, activation, multiply) if `node` is the gate or up half of a gated MLP."""
@@ -396,9 +394,7 @@ class _Lowering:
         if write is not None:
             assert isinstance(write.attrs, KvWriteAttrs)
             v, layer, head_dim = self.f32(write.inputs[1]), write.attrs.layer, write.attrs.head_dim
-        self.push(
-            HeadsRegion(q, k, v, head_dim, eps, offset, angles, half, interleaved, layer)
-        )
+        self.push(HeadsRegion(q, k, v, head_dim, eps, offset, angles, half, interleaved, layer))
 
     def _kv_write(self, node: Node) -> None:
         assert isinstance(node.attrs, KvWriteAttrs)
