@@ -26,7 +26,7 @@ class Judged:
     tolerance: float
 
 
-JUDGED = [Judged("reference", "native", 1e-4)]
+JUDGED = [Judged("reference", "native", 1e-4), Judged("cpu", "float", 2e-2)]
 
 
 @pytest.fixture(params=JUDGED, ids=lambda j: f"{j.backend}-{j.weights}")
@@ -51,7 +51,7 @@ def executable(family: str, judged: Judged) -> Executable:
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
     options = BackendOptions(
-        weights=judged.weights, kv_dtype="f32", block_size=16, max_tokens=96, max_seqs=96
+        weights=judged.weights, kv_dtype="f32", block_size=32, max_tokens=96, max_seqs=96
     )
     return get_backend(judged.backend).compile(graph, checkpoint, config, options)
 

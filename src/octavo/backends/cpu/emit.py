@@ -75,8 +75,8 @@ class Emitter:
             case AttentionRegion():
                 self._attention(region)
             case ElementwiseRegion():
-                ids = [self._id(s) for s in (region.a, region.b, region.out)]
-                e.elementwise(region.rows, region.kind, *ids, region.number)
+                a, b, out = self._id(region.a), self._id(region.b), self._id(region.out)
+                e.elementwise(region.rows, region.kind, a, b, out, region.number)
             case SelectRegion():
                 e.select(self._id(region.source), self._id(region.out))
             case OutputRegion():

@@ -1,8 +1,8 @@
 """Graph -> regions: finds what can be fused and drops the rest into single-operator regions.
 
 Fused here: norm + quantize; products of one input; product + bias + residual; gate, activation and
-up + quantize; head norm + rotation + cache write; attention + quantize; embedding + scale. A pattern
-is taken only where the values between its nodes have no other reader.
+up + quantize; head norm + rotation + cache write; attention + quantize; embedding + scale. A
+pattern is taken only where the values between its nodes have no other reader.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from octavo.backends.cpu.regions import (
     AnglesRegion,
     AttentionRegion,
+    ElementwiseKind,
     ElementwiseRegion,
     EmbedRegion,
     GatedRegion,
@@ -40,6 +41,16 @@ from octavo.graph.ops import (
 )
 
 _GROUP = 32  # activations that share a scale; a fused quantize needs whole groups
+
+
+_ELEMENTWISE: dict[Op, ElementwiseKind] = {
+    Op.ADD: "add",
+    Op.MUL: "mul",
+    Op.SCALE: "scale",
+    Op.SILU: "silu",
+    Op.GELU: "gelu",
+    Op.SOFTCAP: "softcap",
+}
 
 
 def lower(graph: Graph, is_quantized: Callable[[Value], bool]) -> list[Region]:
@@ -146,7 +157,7 @@ class _Lowering:
                 self._attention(node)
             case Op.SELECT_ROWS:
                 self.push(SelectRegion(self.f32(node.inputs[0]), self._out(node)))
-            case Op.ADD | Op.MUL | Op.SCALE | Op.SILU | Op.GELU | Op.SOFTCAP:
+            case op if op in _ELEMENTWISE:
                 self._elementwise(node)
             case _:
                 raise BackendError(f"cpu: operator '{node.op.value}' has no native region")
@@ -174,7 +185,8 @@ class _Lowering:
         reader = self.sole_reader(node.output)
         if reader is not None and reader.op is Op.ROPE and self._is_head_norm(node, reader):
             return  # taken up by the rotation
-        assert isinstance(node.attrs, RmsNormAttrs) and node.output is not None
+        assert isinstance(node.attrs, RmsNormAttrs)
+        assert node.output is not None
         weight = node.inputs[1]
         assert weight is not None
         self.push(
@@ -190,7 +202,8 @@ class _Lowering:
 
     def _is_head_norm(self, norm: Node, rope: Node) -> bool:
         weight = norm.inputs[1]
-        assert weight is not None and isinstance(rope.attrs, RopeAttrs)
+        assert weight is not None
+        assert isinstance(rope.attrs, RopeAttrs)
         return weight.shape == (rope.attrs.head_dim,) and self._exclusive(norm.inputs[0])
 
     def _exclusive(self, value: Value | None) -> bool:
@@ -231,7 +244,8 @@ class _Lowering:
 
     def _product(self, node: Node) -> Product:
         weight, bias, out = node.inputs[1], node.inputs[2], node.output
-        assert weight is not None and out is not None
+        assert weight is not None
+        assert out is not None
         if out is self.graph.output or self._is_capped_output(out):
             return Product(weight, bias, None)
         add = self.sole_reader(out)
@@ -292,11 +306,13 @@ class _Lowering:
             return False
         gate, active, multiply = found
         other = multiply.inputs[1 if multiply.inputs[0] is active.output else 0]
-        assert other is not None and multiply.output is not None
+        assert other is not None
+        assert multiply.output is not None
         up = self.maker[other]
         whole_groups = int(multiply.output.shape[1]) % _GROUP == 0
         gate_weight, up_weight = gate.inputs[1], up.inputs[1]
-        assert gate_weight is not None and up_weight is not None
+        assert gate_weight is not None
+        assert up_weight is not None
         self.push(
             GatedRegion(
                 self._rows_of(multiply),
@@ -352,7 +368,8 @@ class _Lowering:
     def _chain(self, rope: Node) -> HeadChain:
         """Claims a rotation (and the head norm before it) to be done in place."""
         base = self._base(rope)
-        assert base is not None and rope.output is not None
+        assert base is not None
+        assert rope.output is not None
         assert isinstance(rope.attrs, RopeAttrs)
         norm = None
         if base is not rope.inputs[0] and rope.inputs[0] is not None:
@@ -383,7 +400,8 @@ class _Lowering:
     ) -> None:
         angles, half, interleaved, eps, offset = None, 0, False, 0.0, 0.0
         if rope is not None:
-            assert isinstance(rope.attrs, RopeAttrs) and rope.inputs[1] is not None
+            assert isinstance(rope.attrs, RopeAttrs)
+            assert rope.inputs[1] is not None
             angles = self.angles[(rope.inputs[1], rope.attrs.magnitude)]
             half, interleaved = int(rope.inputs[1].shape[0]), rope.attrs.interleaved
             head_dim = rope.attrs.head_dim
@@ -428,7 +446,8 @@ class _Lowering:
         if rope is not None:
             self._emit_heads(self._chain(rope), None, rope, None)
         a = node.attrs
-        assert isinstance(a, AttentionAttrs) and node.output is not None
+        assert isinstance(a, AttentionAttrs)
+        assert node.output is not None
         whole_groups = (a.num_heads // a.num_kv_heads * a.head_dim) % _GROUP == 0
         outs = self.outs_of(node.output, whole_groups)
         self.push(
@@ -450,12 +469,11 @@ class _Lowering:
             number = node.attrs.factor
         if isinstance(node.attrs, SoftcapAttrs):
             number = node.attrs.cap
-        kind = node.op.value
-        assert kind in ("add", "mul", "scale", "silu", "gelu", "softcap")
+        kind = _ELEMENTWISE[node.op]
         rows = self.rows(node.output)
         source = node.inputs[0]
-        if source is not None and node.op is Op.SOFTCAP and self._is_capped_output(source):
-            if self._writes_logits(self.regions[-1]):
-                return self.push(ElementwiseRegion(rows, kind, None, None, None, number))
+        capped = source is not None and self._is_capped_output(source)
+        if capped and self._writes_logits(self.regions[-1]):
+            return self.push(ElementwiseRegion(rows, kind, None, None, None, number))
         b = self.f32(node.inputs[1]) if len(node.inputs) > 1 else None
         self.push(ElementwiseRegion(rows, kind, self.f32(source), b, self._out(node), number))

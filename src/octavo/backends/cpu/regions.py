@@ -12,6 +12,7 @@ from typing import Literal
 from octavo.graph.graph import Value
 
 Form = Literal["f32", "q8"]
+ElementwiseKind = Literal["add", "mul", "scale", "silu", "gelu", "softcap"]
 RowKind = Literal["tokens", "logits"]
 
 
@@ -193,7 +194,7 @@ class ElementwiseRegion(Region):
     """out None: in place on the logits."""
 
     rows: RowKind
-    kind: Literal["add", "mul", "scale", "silu", "gelu", "softcap"]
+    kind: ElementwiseKind
     a: Slot | None
     b: Slot | None
     out: Slot | None
