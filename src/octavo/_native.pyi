@@ -157,3 +157,22 @@ class Executor:
     def elementwise(self, rows: str, kind: str, a: int, b: int, out: int, value: float) -> None: ...
     def select(self, input: int, out: int) -> None: ...
     def output(self, rows: str, input: int) -> None: ...
+# tokenizer
+
+class SpmEncoder:
+    """SentencePiece-style BPE over V pieces; scores and types are [V], types are GGUF's.
+
+    Raises ValueError if the lengths differ.
+    """
+
+    def __init__(
+        self,
+        pieces: list[str],
+        scores: NDArray[np.float32],
+        types: NDArray[np.int32],
+        *,
+        space_prefix: bool,
+        strip_right: bool,
+        unknown_id: int,
+    ) -> None: ...
+    def encode(self, text: str, parse_special: bool) -> list[int]: ...

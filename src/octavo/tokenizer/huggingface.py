@@ -1,0 +1,194 @@
+"""Tokenizers of Hugging Face folders: tokenizer.json and the files beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+
+from octavo.errors import FormatError
+from octavo.tokenizer.base import Tokenizer
+from octavo.tokenizer.pieces import PieceStyle, spm_byte_value
+from octavo.tokenizer.special import SpecialTokens, end_ids
+
+MAX_TOKENS = 1 << 24  # a vocabulary's ids stay below this
+
+
+class FolderEncoder:
+    """Encodes with tokenizer.json. Text of special tokens is plain text in a second copy, which is
+    made when it is first asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.library = _open(path)
+        self._plain: Library | None = None
+
+    def encode(self, text: str, parse_special: bool) -> list[int]:
+        """See `Encoder.encode`."""
+        library = self.library if parse_special else self._plain_library()
+        ids: list[int] = library.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _plain_library(self) -> Library:
+        if self._plain is None:
+            plain = _open(self._path)
+            plain.encode_special_tokens = True
+            self._plain = plain
+        return self._plain
+
+
+def _open(path: Path) -> Library:
+    try:
+        library = Library.from_file(str(path))
+    except Exception as error:
+        raise FormatError(f"{path}: not a usable tokenizer.json: {error}") from error
+    library.no_truncation()
+    library.no_padding()
+    return library
+
+
+def from_folder(folder: Path, generation_config: Mapping[str, Any]) -> Tokenizer | None:
+    """The tokenizer of a model folder, or None if it has no tokenizer.json.
+
+    generation_config: the folder's generation_config.json; its eos ids end answers too.
+    Raises FormatError naming the file.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    encoder = FolderEncoder(path)
+    library = encoder.library
+    vocab = library.get_vocab(with_added_tokens=True)
+    pieces = _pieces(vocab, path)
+    added = library.get_added_tokens_decoder()
+    decoder = _decoder_steps(library)
+    config = _read_object(folder / "tokenizer_config.json")
+    hidden = [token for token, info in added.items() if info.special]
+    bytes_known = any(step.get("type") == "ByteFallback" for step in decoder)
+    return Tokenizer(
+        pieces=pieces,
+        style=_style(decoder),
+        encoder=encoder,
+        special=_special(library, vocab, config, generation_config, hidden),
+        templates=_templates(folder, config),
+        literal_ids=frozenset(added),
+        byte_ids=frozenset(_byte_ids(vocab)) if bytes_known else frozenset(),
+        strip_space=any(_strips_space(step) for step in decoder),
+    )
+
+
+def _pieces(vocab: Mapping[str, int], path: Path) -> list[str]:
+    size = max(vocab.values(), default=-1) + 1
+    if size > MAX_TOKENS:
+        raise FormatError(f"{path}: token id {size - 1}, expected less than {MAX_TOKENS}")
+    pieces = [""] * size
+    for piece, token in vocab.items():
+        pieces[token] = piece
+    return pieces
+
+
+def _byte_ids(vocab: Mapping[str, int]) -> Iterable[int]:
+    return (token for piece, token in vocab.items() if spm_byte_value(piece) is not None)
+
+
+def _decoder_steps(library: Library) -> list[dict[str, Any]]:
+    """The decoder as a flat list of JSON objects."""
+    if library.decoder is None:
+        return []
+    state = json.loads(library.decoder.__getstate__())
+    steps: list[dict[str, Any]] = state.get("decoders", [state])
+    return steps
+
+
+def _style(decoder: list[dict[str, Any]]) -> PieceStyle:
+    types = {step.get("type") for step in decoder}
+    if "ByteLevel" in types:
+        return "byte_level"
+    return "hf_wordpiece" if "WordPiece" in types else "spm"
+
+
+def _strips_space(step: Mapping[str, Any]) -> bool:
+    if step.get("type") == "Metaspace":
+        return bool(step.get("prepend_scheme", "always") != "never")
+    return step.get("type") == "WordPiece" or (step.get("type") == "Strip" and step["start"] > 0)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _special(
+    library: Library,
+    vocab: Mapping[str, int],
+    config: Mapping[str, Any],
+    generation_config: Mapping[str, Any],
+    hidden: list[int],
+) -> SpecialTokens:
+    named = _named_tokens(config)
+    eos = [vocab[named["eos_token"]]] if named.get("eos_token") in vocab else []
+    declared = generation_config.get("eos_token_id")
+    for token in declared if isinstance(declared, list) else [declared]:
+        if isinstance(token, int) and token not in eos:
+            eos.append(token)
+    special = set(hidden)
+    special_vocab = {piece: token for piece, token in vocab.items() if token in special}
+    prefix, suffix = _affixes(library)
+    ends = end_ids(eos, special_vocab)
+    return SpecialTokens(
+        bos_id=vocab.get(named.get("bos_token", "")),
+        eos_ids=ends,
+        prefix_ids=prefix,
+        suffix_ids=suffix,
+        hidden_ids=frozenset([*hidden, *ends]),
+        named=named,
+    )
+
+
+def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """The "..._token" entries; one may be a text or an object with its "content"."""
+    named = {}
+    for key, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(text, str):
+            named[key] = text
+    return named
+
+
+def _affixes(library: Library) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the post-processor puts before and after a text."""
+    bare = library.encode("a", add_special_tokens=False).ids
+    full = library.encode("a", add_special_tokens=True).ids
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return tuple(full[:start]), tuple(full[start + len(bare) :])
+    return (), ()
+
+
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Chat templates by name: from the files of today, else from tokenizer_config.json."""
+    files = {path.stem: path for path in (folder / "additional_chat_templates").glob("*.jinja")}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        return {name: path.read_text("utf-8", "replace") for name, path in files.items()}
+    template = config.get("chat_template")
+    if isinstance(template, str):
+        return {"default": template}
+    entries = template if isinstance(template, list) else []
+    return {
+        str(entry["name"]): entry["template"]
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("template"), str) and "name" in entry
+    }

@@ -1,0 +1,56 @@
+"""Tokens that are more than text: begin, end and control tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids with a role. A role without a token is None.
+
+    eos_ids: every id that ends an answer, the main one first. prefix_ids, suffix_ids: put round
+    every prompt. hidden_ids: left out of shown text when special tokens are skipped. named: role
+    name -> text, as chat templates want them ("bos_token", "eos_token", "pad_token", "unk_token").
+    """
+
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    hidden_ids: frozenset[int] = frozenset()
+    named: Mapping[str, str] = field(default_factory=dict)
+
+
+END_PIECES = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<end_of_utterance>",
+    "<｜end▁of▁sentence｜>",
+    "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+)
+"""Texts of tokens that end an answer. Files often name only one of them as their eos token."""
+
+
+def end_ids(declared: Sequence[int], id_of: Mapping[str, int]) -> tuple[int, ...]:
+    """All ids that end an answer: the declared ones, then those known by their text.
+
+    gpt-oss's "<|end|>" closes a channel, not the answer: there it is no end token.
+    """
+    found = {id_of[piece]: piece for piece in END_PIECES if piece in id_of}
+    if {"<|return|>", "<|call|>"} <= set(found.values()):
+        found = {token: piece for token, piece in found.items() if piece != "<|end|>"}
+    return tuple(dict.fromkeys([*declared, *found]))
