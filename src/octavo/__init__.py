@@ -1,3 +1,72 @@
-"""Octavo: a large-language-model inference framework."""
+"""Octavo: a large-language-model inference framework.
+
+    from octavo import LLM, SamplingParams
+
+    llm = LLM("smollm2")
+    print(llm.generate("Once upon a time", SamplingParams(max_tokens=40))[0].outputs[0].text)
+
+Names are loaded when first used, so that `import octavo` costs next to nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from octavo.decoding.params import SamplingParams
+    from octavo.engine import (
+        LLM,
+        AsyncEngine,
+        CompletionOutput,
+        Delta,
+        Engine,
+        EngineOptions,
+        Logprob,
+        Request,
+        RequestOutput,
+    )
+    from octavo.errors import OctavoError
+
+_MODULES = {
+    "LLM": "octavo.engine",
+    "AsyncEngine": "octavo.engine",
+    "CompletionOutput": "octavo.engine",
+    "Delta": "octavo.engine",
+    "Engine": "octavo.engine",
+    "EngineOptions": "octavo.engine",
+    "Logprob": "octavo.engine",
+    "OctavoError": "octavo.errors",
+    "Request": "octavo.engine",
+    "RequestOutput": "octavo.engine",
+    "SamplingParams": "octavo.decoding.params",
+}
+
+__all__ = [
+    "LLM",
+    "AsyncEngine",
+    "CompletionOutput",
+    "Delta",
+    "Engine",
+    "EngineOptions",
+    "Logprob",
+    "OctavoError",
+    "Request",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

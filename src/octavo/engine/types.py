@@ -55,7 +55,8 @@ class Delta:
     stop_reason: int | str | None = None
     error: str | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None  # with a request's first delta
-    num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache
+    num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache; likewise
+    metrics: RequestMetrics | None = None  # with a request's last delta
 
 
 @dataclass

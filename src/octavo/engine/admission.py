@@ -1,0 +1,38 @@
+"""Whether a request can be served at all. Refused here, it has cost nothing."""
+
+from __future__ import annotations
+
+from octavo.engine.types import Request
+from octavo.errors import InvalidParameterError, PromptTooLongError
+
+
+def check_request(
+    request: Request, vocab_size: int, max_model_len: int, max_rows: int, has_tokenizer: bool
+) -> None:
+    """Raise InvalidParameterError naming a bad parameter, or PromptTooLongError with the numbers
+    if prompt and output can never fit in max_model_len tokens."""
+    params = request.params
+    _check_ids(request.prompt_ids, vocab_size)
+    params.check_vocab(vocab_size)
+    if params.n > max_rows:
+        raise InvalidParameterError("n", f"got {params.n}, but this engine runs {max_rows} rows")
+    if params.stop and not has_tokenizer:
+        raise InvalidParameterError("stop", "this model has no tokenizer; use stop_token_ids")
+    num_prompt = len(request.prompt_ids)
+    max_tokens = params.max_tokens
+    if num_prompt + (1 if max_tokens is None else max_tokens) > max_model_len:
+        asked = "" if max_tokens is None else f" and max_tokens is {max_tokens:,}"
+        raise PromptTooLongError(
+            f"engine: the prompt has {num_prompt:,} tokens{asked}, but prompt and output together "
+            f"may have {max_model_len:,}; shorten the prompt or lower max_tokens"
+        )
+
+
+def _check_ids(ids: list[int], vocab_size: int) -> None:
+    if not ids:
+        raise InvalidParameterError("prompt", "is empty; it needs at least one token")
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < vocab_size:
+            raise InvalidParameterError(
+                "prompt", f"token id {token} is not in the vocabulary of {vocab_size:,}"
+            )

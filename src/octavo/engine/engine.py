@@ -1,0 +1,390 @@
+"""The engine: requests in, deltas out, one step at a time. Owned and driven by one thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from octavo.backends.base import Executable, Floats
+from octavo.cache import KvCache
+from octavo.decoding.batch import SampleResult
+from octavo.decoding.build import sample_seed
+from octavo.decoding.params import SamplingParams
+from octavo.engine.admission import check_request
+from octavo.engine.logprobs import sampled_logprobs, score_tokens
+from octavo.engine.options import EngineOptions
+from octavo.engine.planning import EnginePlan
+from octavo.engine.sample import RequestState, Sample, request_seed
+from octavo.engine.sampling_rows import SamplingRows
+from octavo.engine.stats import EngineStats
+from octavo.engine.step_builder import StepBuilder
+from octavo.engine.text import TextStream
+from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics
+from octavo.errors import EngineError, InvalidParameterError, QueueFullError
+from octavo.models.config import ModelConfig
+from octavo.scheduler import Chunk, Schedule, Scheduler, SchedulerConfig
+from octavo.tokenizer.base import Tokenizer
+from octavo.weights.cache import Progress
+
+_log = logging.getLogger("octavo.engine")
+_SCORE_ONLY = SamplingParams(max_tokens=0, prompt_logprobs=0)
+
+
+class Engine:
+    """Schedules, runs and decodes. `add_request`, `abort`, `step`, `logits`, `stats` and `close`
+    belong to the thread that drives it; `check` may be called from any.
+
+    tokenizer None: token ids in and out. The executable is the engine's own; `close` closes it.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        tokenizer: Tokenizer | None,
+        options: EngineOptions,
+        plan: EnginePlan,
+    ) -> None:
+        self.config: ModelConfig = executable.config
+        self.tokenizer = tokenizer
+        self.options = options
+        self.plan = plan
+        self._executable = executable
+        executable.allocate_kv(plan.num_blocks)
+        self._cache = KvCache(plan.num_blocks, plan.block_size, options.enable_prefix_caching)
+        self._scheduler: Scheduler[Sample] = Scheduler(_scheduler_config(options), self._cache)
+        self._max_rows = self._scheduler.max_rows
+        max_blocks = -(-plan.max_model_len // plan.block_size)
+        self._builder = StepBuilder(
+            options.max_num_batched_tokens, self._max_rows, max_blocks, plan.block_size
+        )
+        self._rows = SamplingRows(self._max_rows, self.config.vocab_size)
+        self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
+        self._requests: dict[str, RequestState] = {}
+        self._arrivals = 0
+        self._pending: list[Delta] = []  # deltas that no step produced
+        self._stats = EngineStats(num_blocks=plan.num_blocks)
+        self._closed = False
+
+    @classmethod
+    def from_options(
+        cls,
+        options: EngineOptions,
+        progress: Progress | None = None,
+        report: Callable[[EnginePlan], None] | None = None,
+    ) -> Engine:
+        """Find, open, plan and compile a model.
+
+        progress: called with (done_bytes, total_bytes, label) while the model is fetched.
+        report: called with the memory plan before any weight is packed.
+        Raises ModelError, BackendError or MemoryPlanError saying what is wrong.
+        """
+        from octavo.engine.loading import load
+
+        return cls(*load(options, progress, report))
+
+    def check(self, request: Request) -> None:
+        """Raise a RequestError if this engine can never serve the request."""
+        check_request(
+            request,
+            self.config.vocab_size,
+            self.plan.max_model_len,
+            self._max_rows,
+            self.tokenizer is not None,
+        )
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request. Raises RequestError subclasses at once; then nothing has happened."""
+        self._check_open()
+        self.check(request)
+        if request.request_id in self._requests:
+            raise InvalidParameterError("request_id", f"'{request.request_id}' is in use")
+        if len(self._scheduler.waiting) >= self.options.max_queue:
+            raise QueueFullError(
+                f"engine: {self.options.max_queue} requests are waiting already; retry later"
+            )
+        state = self._new_state(request)
+        self._requests[request.request_id] = state
+        self._stats.prompt_tokens += len(request.prompt_ids)
+        leader = state.samples[0]
+        if request.params.max_tokens == 0 and leader.num_to_score == 0:
+            self._pending.append(self._finish(leader, "length"))
+        else:
+            self._scheduler.add(leader)
+
+    def abort(self, request_id: str) -> None:
+        """End a request now; its blocks are free before the next step. Unknown ids are ignored:
+        the request may just have finished. The next `step` returns its last deltas."""
+        if (state := self._requests.get(request_id)) is not None:
+            self._pending += self._end(state, "abort")
+
+    def abort_all(self) -> None:
+        """Abort every request."""
+        for request_id in list(self._requests):
+            self.abort(request_id)
+
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return bool(self._pending) or self._scheduler.has_work()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests (or preempted samples) that wait for rows and blocks."""
+        return len(self._scheduler.waiting)
+
+    def step(self) -> list[Delta]:
+        """Run one step and return what it added. If the backend fails, the requests in the step
+        end with finish_reason "error" and the engine goes on."""
+        self._check_open()
+        deltas, self._pending = self._pending, []
+        plan = self._scheduler.schedule()
+        if not plan:
+            return deltas
+        started = time.perf_counter()
+        self._admit(plan)
+        drawing = _drawing(plan)
+        try:
+            result = self._run(plan, drawing)
+        except Exception as error:
+            return deltas + self._fail(plan, error)
+        self._scheduler.commit(plan)
+        self._advance(drawing, result, deltas)
+        self._finish_scored(plan, deltas)
+        self._stats.num_steps += 1
+        self._stats.last_step_s = time.perf_counter() - started
+        self._stats.last_step_tokens = plan.num_tokens
+        return deltas
+
+    def logits(self, token_ids: list[int]) -> Floats:
+        """Logits after each of the ids, float32 [len(token_ids), vocab]. Uses free KV blocks for
+        the time of the call; the prefix cache is neither read nor written."""
+        self._check_open()
+        ids = list(token_ids)
+        self.check(Request("logits", ids, _SCORE_ONLY))
+        table = self._cache.new_table(use_index=False)
+        if not self._cache.can_allocate(table, 0, len(ids)):
+            raise EngineError("engine: no free KV blocks for logits; let running requests finish")
+        self._cache.allocate(table, 0, len(ids))
+        try:
+            parts = []
+            for start in range(0, len(ids), self._max_rows):
+                count = min(self._max_rows, len(ids) - start)
+                step = self._builder.lone(ids, table, start, count)
+                parts.append(self._executable.forward(step).copy())
+            return np.concatenate(parts)
+        finally:
+            self._cache.free(table)
+
+    def clear_prefix_cache(self) -> None:
+        """Forget all cached prefixes."""
+        self._cache.clear()
+
+    def stats(self) -> EngineStats:
+        """A snapshot of the counters."""
+        pool, scheduler = self._cache.pool, self._scheduler
+        return replace(
+            self._stats,
+            finished=dict(self._stats.finished),
+            num_running=sum(s.width for s in scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_used_blocks=pool.num_blocks - pool.num_free,
+            num_free_blocks=pool.num_free,
+            num_cached_blocks=pool.num_cached,
+            prefix_cache_queries=scheduler.num_prompt_queries,
+            prefix_cache_hits=scheduler.num_prompt_hits,
+            num_preemptions=scheduler.num_preemptions,
+        )
+
+    def close(self) -> None:
+        """Drop all requests and free the model. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._requests.clear()
+            self._executable.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("engine: closed; make a new one")
+
+    def _new_state(self, request: Request) -> RequestState:
+        self._arrivals += 1
+        arrival = request.arrival_s or time.monotonic()
+        state = RequestState(request, RequestMetrics(arrival), num_live=request.params.n)
+        state.samples = [self._new_sample(state, i) for i in range(request.params.n)]
+        leader = state.samples[0]
+        leader.followers = state.samples[1:]
+        if request.params.prompt_logprobs is not None:
+            leader.num_to_score = leader.num_prompt - 1
+            state.prompt_logprobs = [None]
+        return state
+
+    def _new_sample(self, state: RequestState, index: int) -> Sample:
+        request, params = state.request, state.request.params
+        limit = self.plan.max_model_len
+        priority = request.priority if self.options.scheduling_policy == "priority" else 0
+        text = None
+        if self.tokenizer is not None and params.detokenize:
+            text = TextStream(self.tokenizer, params)
+        if params.max_tokens is not None:
+            limit = min(limit, len(request.prompt_ids) + params.max_tokens)
+        return Sample(
+            state,
+            index,
+            self._cache.new_table(request.cache_salt, request.use_prefix_cache),
+            (priority, self._arrivals, index),
+            sample_seed(request_seed(self.options.seed, request), index),
+            limit,
+            self._eos_ids,
+            text,
+        )
+
+    def _admit(self, plan: Schedule[Sample]) -> None:
+        for sample in plan.admitted:
+            self._builder.forget(sample.row)
+            self._rows.admit(sample)
+            state = sample.state
+            if state.num_cached is None:
+                state.num_cached = sample.num_computed
+                state.metrics.first_scheduled_s = time.monotonic()
+
+    def _run(self, plan: Schedule[Sample], drawing: list[Sample]) -> SampleResult | None:
+        """The backend's part: block copies, the sampled step, then scoring chunks one by one."""
+        if self._cache.copies:
+            self._executable.copy_blocks(np.array(self._cache.copies, dtype=np.int32))
+            self._cache.copies.clear()
+        chunks = [chunk for chunk in plan.chunks if not chunk.score]
+        result = None
+        if plan.decodes or chunks:
+            step = self._builder.build(plan.decodes, chunks)
+            result = self._executable.step(step, self._rows.batch(drawing))
+        for chunk in plan.chunks:
+            if chunk.score:
+                self._score(chunk)
+        return result
+
+    def _score(self, chunk: Chunk[Sample]) -> None:
+        sample = chunk.sequence
+        logits = self._executable.forward(self._builder.build([], [chunk]))
+        first = chunk.start + 1
+        tokens = sample.ids[first : first + chunk.count]
+        scores = sample.state.prompt_logprobs
+        assert scores is not None  # made with the request
+        del scores[first:]  # a preempted prompt is scored again from its start
+        scores += score_tokens(logits, tokens, sample.params.prompt_logprobs or 0, self.tokenizer)
+
+    def _advance(
+        self, drawing: list[Sample], result: SampleResult | None, deltas: list[Delta]
+    ) -> None:
+        """Append each row's token, check stops, and say what is new."""
+        if result is None:
+            return
+        for row, token in enumerate(result.ids.tolist()):
+            sample = drawing[row]
+            if token < 0:
+                deltas += self._end(sample.state, "error", result.error(row))
+            elif not sample.done:  # else its request has just failed with a sibling
+                deltas.append(self._append(sample, token, row, result))
+
+    def _append(self, sample: Sample, token: int, row: int, result: SampleResult) -> Delta:
+        sample.ids.append(token)
+        self._stats.generation_tokens += 1
+        params = sample.params
+        reason, stop = sample.end_by(token)
+        text, matched = "", None
+        if sample.text is not None:
+            text, matched = self._text(sample, token, reason)
+        if matched is not None:
+            reason = "stop"
+        delta = Delta(sample.state.request.request_id, sample.index, text, [token])
+        if params.logprobs is not None:
+            delta.logprobs = [sampled_logprobs(result, row, params.logprobs, self.tokenizer)]
+        if not sample.state.told:
+            self._introduce(sample.state, delta)
+        if reason is not None:
+            delta.finish_reason = reason
+            delta.stop_reason = stop if matched is None else matched
+            self._retire(sample, reason, delta)
+        return delta
+
+    def _text(
+        self, sample: Sample, token: int, reason: FinishReason | None
+    ) -> tuple[str, str | None]:
+        """Text of one more token. A token that ends the sample is shown only if asked for."""
+        stream, params = sample.text, sample.params
+        assert stream is not None
+        text, matched = "", None
+        if reason != "stop" or params.include_stop_str_in_output:
+            text, matched = stream.push(token, sample.num_output > params.min_tokens)
+        if reason is not None and matched is None:
+            tail, matched = stream.finish()
+            text += tail
+        return text, matched
+
+    def _introduce(self, state: RequestState, delta: Delta) -> None:
+        """A request's first delta carries what is known once."""
+        state.told = True
+        state.metrics.first_token_s = time.monotonic()
+        delta.prompt_logprobs = state.prompt_logprobs
+        delta.num_cached_tokens = state.num_cached or 0
+
+    def _finish_scored(self, plan: Schedule[Sample], deltas: list[Delta]) -> None:
+        """Requests without output end once their prompt is scored."""
+        for chunk in plan.chunks:
+            sample = chunk.sequence
+            scored = chunk.score and sample.num_scored >= sample.num_to_score
+            if scored and sample.params.max_tokens == 0:
+                deltas += self._end(sample.state, "length")
+
+    def _fail(self, plan: Schedule[Sample], error: Exception) -> list[Delta]:
+        _log.error("step failed: %s", error, exc_info=error)
+        self._stats.num_step_errors += 1
+        members = [*plan.decodes, *(chunk.sequence for chunk in plan.chunks)]
+        states = dict.fromkeys(sample.state for sample in members)
+        return [d for state in states for d in self._end(state, "error", str(error))]
+
+    def _end(
+        self, state: RequestState, reason: FinishReason, error: str | None = None
+    ) -> Iterable[Delta]:
+        """Finish all samples of a request that still live."""
+        live = [sample for sample in state.samples if not sample.done]
+        return [self._finish(sample, reason, error) for sample in live]
+
+    def _finish(self, sample: Sample, reason: FinishReason, error: str | None = None) -> Delta:
+        """Finish a sample without a new token."""
+        delta = Delta(sample.state.request.request_id, sample.index, "", [])
+        delta.finish_reason, delta.error = reason, error
+        if not sample.state.told:
+            self._introduce(sample.state, delta)
+        self._retire(sample, reason, delta)
+        return delta
+
+    def _retire(self, sample: Sample, reason: FinishReason, delta: Delta) -> None:
+        self._scheduler.finish(sample)
+        sample.done = True
+        self._stats.finished[reason] += 1
+        state = sample.state
+        state.num_live -= 1
+        if state.num_live == 0:
+            state.metrics.finished_s = time.monotonic()
+            delta.metrics = state.metrics
+            del self._requests[state.request.request_id]
+
+
+def _scheduler_config(options: EngineOptions) -> SchedulerConfig:
+    return SchedulerConfig(
+        options.max_num_seqs,
+        options.max_num_batched_tokens,
+        preempt_for_priority=options.scheduling_policy == "priority",
+    )
+
+
+def _drawing(plan: Schedule[Sample]) -> list[Sample]:
+    """Samples in the order of the step's logit rows. Asked before `commit` joins followers."""
+    drawing = list(plan.decodes)
+    for chunk in plan.chunks:
+        if chunk.samples:
+            drawing += [chunk.sequence, *chunk.sequence.followers]
+    return drawing

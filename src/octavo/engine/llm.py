@@ -1,0 +1,243 @@
+"""LLM: a model in this process, with the calls and results vLLM users know."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from octavo.decoding.params import SamplingParams
+from octavo.engine.collect import Collector
+from octavo.engine.engine import Engine
+from octavo.engine.options import EngineOptions
+from octavo.engine.planning import EnginePlan
+from octavo.engine.shared import Mailbox, SharedEngine
+from octavo.engine.stats import EngineStats
+from octavo.engine.types import Delta, Request, RequestOutput
+from octavo.errors import InvalidParameterError
+from octavo.models.config import ModelConfig
+from octavo.tokenizer.base import Tokenizer
+from octavo.weights.cache import Progress
+
+if TYPE_CHECKING:
+    from octavo.backends.base import Floats
+    from octavo.engine.progress import TokenProgress
+
+Prompt: TypeAlias = str | Sequence[int]
+Prompts: TypeAlias = Prompt | Sequence[Prompt]
+Params: TypeAlias = SamplingParams | Sequence[SamplingParams] | None
+Message: TypeAlias = Mapping[str, Any]
+
+
+class LLM:
+    """A loaded model. Thread-safe: requests of several threads or tasks share its steps.
+
+        with LLM("smollm2") as llm:
+            outputs = llm.generate(["Hello", "Once upon a time"], SamplingParams(max_tokens=32))
+
+    model and **options are the fields of EngineOptions. progress(done_bytes, total_bytes, label)
+    is called while the model is fetched, report(plan) before its weights are packed.
+    Raises ModelError, BackendError or MemoryPlanError.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        progress: Progress | None = None,
+        report: Callable[[EnginePlan], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self._start(Engine.from_options(EngineOptions(str(model), **options), progress, report))
+
+    @classmethod
+    def from_engine(cls, engine: Engine) -> Self:
+        """Around an engine made elsewhere, which this LLM then owns."""
+        llm = cls.__new__(cls)
+        llm._start(engine)
+        return llm
+
+    def _start(self, engine: Engine) -> None:
+        self.config: ModelConfig = engine.config
+        self.tokenizer: Tokenizer | None = engine.tokenizer
+        self.options: EngineOptions = engine.options
+        self.plan: EnginePlan = engine.plan
+        self._check = engine.check
+        self._shared = SharedEngine(engine)
+        self._ids = itertools.count()
+
+    def generate(
+        self, prompts: Prompts, params: Params = None, *, use_tqdm: bool = True
+    ) -> list[RequestOutput]:
+        """Complete prompts (texts or lists of token ids), in order, batched together.
+
+        params: for all, or a list with one for each. use_tqdm: show progress if stderr is a
+        terminal. Raises RequestError before anything runs if a prompt or parameter is wrong. An
+        interrupt aborts what runs and passes on.
+        """
+        listed = _listed(prompts)
+        requests = [
+            self._request(prompt, one)
+            for prompt, one in zip(listed, _per_prompt(params, len(listed)), strict=True)
+        ]
+        return self._run(requests, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: Params = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or a list of them, rendered by the model's chat template.
+
+        tools, chat_template and add_generation_prompt go to `Tokenizer.render_chat`. Raises
+        TemplateError if the template refuses the messages, else as `generate`.
+        """
+        talks = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        requests = []
+        for talk, one in zip(talks, _per_prompt(params, len(talks)), strict=True):
+            tokenizer = self._need_tokenizer("messages")
+            text = tokenizer.render_chat(
+                talk,  # type: ignore[arg-type]  # a conversation, as sorted out above
+                add_generation_prompt=add_generation_prompt,
+                tools=tools,
+                chat_template=chat_template,
+            )
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            requests.append(self._request(ids, one, text))
+        return self._run(requests, use_tqdm)
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Delta]:
+        """Deltas of one request as they come. Closing the iterator aborts the request."""
+        request, mailbox = self._request(prompt, params or SamplingParams()), Mailbox()
+        self._check(request)
+        return self._stream(request, mailbox)
+
+    async def astream(
+        self, prompt: Prompt, params: SamplingParams | None = None
+    ) -> AsyncIterator[Delta]:
+        """`stream` for asyncio; cancelling the reading task aborts the request."""
+        request, mailbox = self._request(prompt, params or SamplingParams()), Mailbox()
+        await asyncio.to_thread(self._shared.add, request, mailbox)
+        done = False
+        try:
+            while not done and (deltas := await asyncio.to_thread(self._shared.take, mailbox)):
+                for delta in deltas:
+                    done = delta.metrics is not None
+                    yield delta
+        finally:
+            self._shared.drop(mailbox, [request.request_id])
+
+    def logits(self, token_ids: Sequence[int]) -> Floats:
+        """Logits after each of the ids, float32 [len(token_ids), vocab]; for evaluation."""
+        ids = [int(token) for token in token_ids]
+        return self._shared.call(lambda engine: engine.logits(ids))
+
+    def stats(self) -> EngineStats:
+        """The engine's counters."""
+        return self._shared.call(lambda engine: engine.stats())
+
+    def clear_prefix_cache(self) -> None:
+        """Forget all cached prefixes."""
+        self._shared.call(lambda engine: engine.clear_prefix_cache())
+
+    def close(self) -> None:
+        """Free the model. Idempotent; later requests raise EngineError."""
+        self._shared.call(lambda engine: engine.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _stream(self, request: Request, mailbox: Mailbox) -> Iterator[Delta]:
+        self._shared.add(request, mailbox)
+        done = False
+        try:
+            while not done and (deltas := self._shared.take(mailbox)):
+                for delta in deltas:
+                    done = delta.metrics is not None
+                    yield delta
+        finally:
+            self._shared.drop(mailbox, [request.request_id])
+
+    def _run(self, requests: list[Request], use_tqdm: bool) -> list[RequestOutput]:
+        for request in requests:
+            self._check(request)
+        collectors = {request.request_id: Collector(request) for request in requests}
+        queue, mailbox, live = deque(requests), Mailbox(), len(requests)
+        with _progress(len(requests), use_tqdm) as progress:
+            try:
+                while live:
+                    self._shared.add_some(queue, mailbox)
+                    for delta in self._shared.take(mailbox):
+                        finished = collectors[delta.request_id].add(delta)
+                        live -= finished
+                        if progress is not None:
+                            progress.update(len(delta.token_ids), finished)
+            finally:
+                self._shared.drop(mailbox, collectors)
+        return [collector.output for collector in collectors.values()]
+
+    def _request(self, prompt: Prompt, params: SamplingParams, text: str | None = None) -> Request:
+        if isinstance(prompt, str):
+            text = prompt
+            ids = self._need_tokenizer("prompt").encode(prompt)
+        else:
+            ids = [_token_id(token) for token in prompt]
+        return Request(str(next(self._ids)), ids, params, text, arrival_s=time.monotonic())
+
+    def _need_tokenizer(self, param: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InvalidParameterError(
+                param, "this model has no tokenizer; give the prompt as a list of token ids"
+            )
+        return self.tokenizer
+
+
+def _listed(prompts: Prompts) -> list[Prompt]:
+    """One prompt or several, as a list: a text or a flat list of ids is one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    items: list[Any] = list(prompts)
+    return items if any(hasattr(item, "__len__") for item in items) or not items else [items]
+
+
+def _per_prompt(params: Params, count: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise InvalidParameterError(
+            "params", f"got {len(params)} for {count} prompts; give one, or one for each"
+        )
+    return list(params)
+
+
+def _token_id(token: object) -> int:
+    if isinstance(token, bool) or not hasattr(token, "__index__"):
+        raise InvalidParameterError("prompt", f"got {token!r}, expected token ids (integers)")
+    return int(token.__index__())
+
+
+def _progress(count: int, wanted: bool) -> AbstractContextManager[TokenProgress | None]:
+    if not (wanted and sys.stderr.isatty()):
+        return nullcontext()
+    from octavo.engine.progress import TokenProgress
+
+    return TokenProgress(count)

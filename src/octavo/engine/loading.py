@@ -1,0 +1,57 @@
+"""From options to everything an engine needs: find, open, plan, compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from octavo.backends import BackendOptions, get_backend
+from octavo.backends.base import Executable
+from octavo.engine.options import EngineOptions
+from octavo.engine.planning import EnginePlan, plan_engine
+from octavo.machine import memory, num_threads
+from octavo.models import build_graph, config_from
+from octavo.tokenizer import load_tokenizer
+from octavo.tokenizer.base import Tokenizer
+from octavo.weights import open_checkpoint, resolve
+from octavo.weights.cache import Progress
+
+Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan]
+
+
+def load(
+    options: EngineOptions,
+    progress: Progress | None = None,
+    report: Callable[[EnginePlan], None] | None = None,
+) -> Loaded:
+    """The arguments of `Engine`; see `Engine.from_options`."""
+    checkpoint = open_checkpoint(resolve(options.model, progress))
+    config = config_from(checkpoint)
+    tokenizer = load_tokenizer(checkpoint)
+    graph = build_graph(config, checkpoint.tensors)
+    backend = get_backend(options.backend)
+    threads = num_threads(options.num_threads)
+    settings = backend_options(options, threads)
+    plan = plan_engine(
+        backend.plan(graph, checkpoint, config, settings),
+        config.context_length,
+        options,
+        memory(),
+        threads,
+        config.name or checkpoint.path.name,
+    )
+    if report is not None:
+        report(plan)
+    executable = backend.compile(graph, checkpoint, config, settings)
+    return executable, tokenizer, options, plan
+
+
+def backend_options(options: EngineOptions, threads: int) -> BackendOptions:
+    """What the backend needs to know of the engine's options."""
+    return BackendOptions(
+        weights=options.weights,
+        kv_dtype=options.kv_dtype,
+        num_threads=threads,
+        block_size=options.block_size,
+        max_tokens=options.max_num_batched_tokens,
+        max_seqs=min(options.max_num_seqs, options.max_num_batched_tokens),
+    )

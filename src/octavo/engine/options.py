@@ -1,0 +1,67 @@
+"""How an engine is set up. Every field is also a keyword of `LLM` and a flag of the CLI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.errors import InvalidParameterError
+
+_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_queue")
+_POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
+_CHOICES = {
+    "weights": ("native", "float"),
+    "kv_dtype": ("auto", "f32", "f16", "bf16"),
+    "scheduling_policy": ("fcfs", "priority"),
+}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Checked on construction: a bad value raises InvalidParameterError naming the field.
+
+    model: a path, a short name or a Hugging Face id. weights: "native" keeps quantized types,
+    "float" expands to float32. num_threads: 0 chooses from cores, affinity and quota.
+    block_size: tokens of a KV block. max_model_len: prompt + output tokens of one request; None
+    takes the model's context, or less if the KV cache cannot hold it. max_num_seqs and
+    max_num_batched_tokens: rows and tokens of one step. kv_cache_bytes or num_kv_blocks fix the
+    size of the KV cache; otherwise it follows from need and free memory. scheduling_policy:
+    "fcfs", or "priority" (lower first, may preempt). max_queue: requests waiting before
+    QueueFullError. seed: what seeds of requests without one are derived from.
+    """
+
+    model: str
+    backend: str = "cpu"
+    weights: str = "native"
+    kv_dtype: str = "auto"
+    num_threads: int = 0
+    block_size: int = 32
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    kv_cache_bytes: int | None = None
+    num_kv_blocks: int | None = None
+    enable_prefix_caching: bool = True
+    scheduling_policy: str = "fcfs"
+    max_queue: int = 1024
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            _check_positive(name, getattr(self, name))
+        for name in _POSITIVE_IF_SET:
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                expected = " or ".join(f'"{value}"' for value in allowed)
+                got = repr(getattr(self, name))
+                raise InvalidParameterError(name, f"got {got}, expected {expected}")
+        if self.num_threads < 0:
+            raise InvalidParameterError(
+                "num_threads", f"got {self.num_threads}, expected 0 (automatic) or more"
+            )
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidParameterError(name, f"got {value!r}, expected an integer of at least 1")

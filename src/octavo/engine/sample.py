@@ -1,0 +1,108 @@
+"""One sample of a request inside the engine: a scheduler's sequence plus how it is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.cache import BlockTable
+from octavo.engine.types import FinishReason, Request, RequestMetrics, TokenLogprobs
+from octavo.scheduler import Sequence
+from octavo.scheduler.sequence import Rank
+
+if TYPE_CHECKING:
+    from octavo.engine.text import TextStream
+
+
+@dataclass(eq=False)
+class RequestState:
+    """A request in the engine. `num_live` samples are not finished yet."""
+
+    request: Request
+    metrics: RequestMetrics
+    samples: list[Sample] = field(default_factory=list)
+    num_live: int = 0
+    num_cached: int | None = None  # prompt tokens the prefix cache gave; set on admission
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    told: bool = False  # whether the first delta went out
+
+
+class Sample(Sequence):
+    """max_len: ids at which the sample ends for length. stop_ids: tokens that end it. banned: ids
+    that must not come before min_tokens. text: None when only ids are wanted. done: its last
+    delta is made."""
+
+    __slots__ = (
+        "_history",
+        "_history_len",
+        "banned",
+        "done",
+        "index",
+        "max_len",
+        "params",
+        "penalised",
+        "seed",
+        "state",
+        "stop_ids",
+        "text",
+    )
+
+    def __init__(
+        self,
+        state: RequestState,
+        index: int,
+        table: BlockTable,
+        rank: Rank,
+        seed: int,
+        max_len: int,
+        eos_ids: tuple[int, ...],
+        text: TextStream | None,
+    ) -> None:
+        super().__init__(list(state.request.prompt_ids), table, rank)
+        params = state.request.params
+        self.state = state
+        self.index = index
+        self.params = params
+        self.seed = seed
+        self.max_len = max_len
+        self.stop_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else frozenset(eos_ids)
+        )
+        self.banned = tuple(sorted(self.stop_ids)) if params.min_tokens > 0 else ()
+        self.text = text
+        self.done = False
+        penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+        self.penalised = penalties != (1.0, 0.0, 0.0)
+        self._history: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._history_len = 0
+
+    def history(self) -> NDArray[np.int32]:
+        """All ids so far as an array, [len(ids)]; grown in place, not rebuilt."""
+        count = len(self.ids)
+        if count > len(self._history):
+            self._history = np.zeros(2 * count, dtype=np.int32)
+            self._history_len = 0
+        self._history[self._history_len : count] = self.ids[self._history_len :]
+        self._history_len = count
+        return self._history[:count]
+
+    def end_by(self, token: int) -> tuple[FinishReason | None, int | None]:
+        """Whether the token just appended ends the sample, and the stop id to report: None for
+        an end-of-sequence token, as vLLM does."""
+        if token in self.stop_ids:
+            return "stop", token if token in self.params.stop_token_ids else None
+        if len(self.ids) >= self.max_len:
+            return "length", None
+        return None, None
+
+
+def request_seed(engine_seed: int, request: Request) -> int:
+    """The request's own seed, or one derived from the engine's and the request's id."""
+    if request.params.seed is not None:
+        return request.params.seed
+    text = f"{engine_seed}:{request.request_id}".encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
