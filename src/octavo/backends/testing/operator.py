@@ -43,7 +43,7 @@ class Layout:
 
     lengths: tuple[int, ...]
     chunk: int | None = None
-    block_size: int = 16
+    block_size: int = 32
     rows: tuple[int, ...] | None = None
     seed: int = 0
 
