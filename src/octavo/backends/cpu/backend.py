@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo import machine
 from octavo._native import Executor
 from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
 from octavo.backends.cpu.emit import Emitter
@@ -41,8 +42,6 @@ class CpuBackend(Backend):
     def compile(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> Executable:
-        from octavo import machine
-
         threads = machine.num_threads(options.num_threads)
         compilation = _Compilation(graph, checkpoint, options, threads)
         executor = compilation.finish()
