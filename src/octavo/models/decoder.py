@@ -24,7 +24,7 @@ from octavo.graph import (
 )
 from octavo.models.config import ModelConfig, RopeConfig
 from octavo.models.rope import inverse_frequencies, magnitude
-from octavo.weights.tensor import Tensor
+from octavo.weights import Tensor, dequantize
 
 
 class WeightAccount:
@@ -211,10 +211,15 @@ class Decoder:
         )
 
     def _read(self, name: str, size: int) -> NDArray[np.float32] | None:
-        """A small F32 tensor's numbers, or None where the file lacks it or its shape is wrong."""
+        """A small tensor's numbers, or None where the file lacks it or its shape is wrong."""
         tensor = self._tensors.get(name)
         if tensor is None:
             return None
         self._weights.take(name, (size,))
-        fits = tensor.shape == (size,) and tensor.scheme.name == "F32"
-        return tensor.data.view(np.float32) if fits else None
+        if tensor.shape != (size,):
+            return None
+        divisors = dequantize(tensor)
+        if not (np.isfinite(divisors) & (divisors > 0)).all():
+            got = f"{divisors.min()} to {divisors.max()}"
+            raise FormatError(f"{self.config.name}: '{name}': got {got}, expected all above 0")
+        return divisors
