@@ -142,3 +142,10 @@ def sample_gguf() -> GgufImage:
         TensorSpec("blk.0.attn_q.weight", (256, 2), "Q4_K", rng.bytes(288)),
     ]
     return write_gguf(metadata, tensors)
+
+
+if __name__ == "__main__":  # python -m tests.support.gguf_file SEED: a seed for native/fuzz
+    import sys
+    from pathlib import Path
+
+    Path(sys.argv[1]).write_bytes(sample_gguf().data)
