@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "kernels/measure.h"
 #include "kernels/panel.h"
 #include "runtime/thread_pool.h"
 
@@ -144,6 +146,21 @@ void bind_linear(nb::module_& m) {
   m.def("active_isa", &active_isa, "The instruction set of the kernels: avx512, avx2 or scalar.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
         "Activations [M, K] as (int8 q[M, K], scale[M, K/32], scale * sum[M, K/32]).");
+  m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>(), "Best int8 rate in registers, operations/s.");
+  m.def("measure_read_speed", &measure_read_speed, nb::arg("bytes"), nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>(), "Best read rate on huge pages, bytes/s.");
+  m.def(
+      "measure_linear",
+      [](int source, int64_t n, int64_t k, int64_t rows, int threads, int64_t footprint,
+         int repeats, bool as_float) {
+        return measure_linear(static_cast<SourceType>(source), n, k, as_float, rows, threads,
+                              footprint, repeats);
+      },
+      nb::arg("source_type"), nb::arg("n"), nb::arg("k"), nb::arg("rows"), nb::arg("threads"),
+      nb::arg("footprint"), nb::arg("repeats"), nb::arg("as_float") = false,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Seconds of each of `repeats` products of a random [n, k] matrix with `rows` rows.");
   nb::class_<PackedMatrix>(m, "PackedMatrix", "Weights [N, K] in panels; for tests.")
       .def(nb::init<int, int64_t, int64_t, const Bytes&, bool>(), nb::arg("source_type"),
            nb::arg("n"), nb::arg("k"), nb::arg("raw"), nb::arg("as_float") = false)

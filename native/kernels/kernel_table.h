@@ -1,5 +1,5 @@
 // What one instruction set offers. linear.cpp walks rows and panels; a tile kernel multiplies a few
-// rows of activations by one or two panels.
+// rows of activations by one panel.
 //
 // The order of float operations per output element, the same in every kernel of every set:
 //   quantized: for each group (Q6_K: each half group) in K order
@@ -25,12 +25,11 @@ struct QuantTileArgs {
   size_t group_stride;   // bytes from one group to the next, of both
   float* out;            // element (first row, first weight row)
   int64_t ldo;
-  int valid;  // weight rows wanted, <= 16 * panels
+  int valid;  // weight rows wanted, <= 16
 };
 
 struct FloatTileArgs {
   const uint8_t* panel;
-  size_t panel_bytes;
   int64_t k;
   const float* x;  // first row, column 0
   int64_t ldx;
@@ -45,12 +44,17 @@ using FloatTileKernel = void (*)(const FloatTileArgs&);
 struct KernelTable {
   const char* isa;
   int quant_rows;  // most activation rows of a quantized tile
-  int pair_from;   // from this many rows on a quantized tile takes two panels
   int float_rows;  // most activation rows of a float tile
-  QuantTileKernel (*quant)(SourceType source, int panels, int rows);
+  QuantTileKernel (*quant)(SourceType source, int rows);
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
+  // For benchmarks: runs the set's best int8 multiply-add `loops` times in registers and returns
+  // the number of multiplications and additions done.
+  int64_t (*int8_loop)(int64_t loops);
+  // For benchmarks: reads every byte (a multiple of 512) and returns something that depends on
+  // them.
+  int64_t (*read_loop)(const uint8_t* data, size_t bytes);
 };
 
 // 127 / amax, or 0 where the group becomes zeros: all tiny, or not finite.

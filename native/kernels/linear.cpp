@@ -31,25 +31,21 @@ int64_t chunk_rows(const QuantizedRows& x) {
   return std::max<int64_t>(tiles, 2) * x.tile;
 }
 
-void quant_block(const KernelTable& table, const PanelMatrix& m, const QuantizedRows& x,
-                 int64_t row_begin, int64_t row_end, int64_t panel, int panels, float* out,
-                 int64_t ldo) {
+// One panel by rows [row_begin, row_end).
+void quant_panel(const KernelTable& table, const PanelMatrix& m, const QuantizedRows& x,
+                 int64_t row_begin, int64_t row_end, int64_t panel, float* out, int64_t ldo) {
+  const int64_t first = panel * kPanelRows;
+  QuantTileArgs args{};
+  args.panel = m.data + static_cast<size_t>(panel) * m.panel_bytes;
+  args.groups = x.groups;
+  args.group_stride = x.group_stride();
+  args.ldo = ldo;
+  args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, m.n - first));
   for_row_pieces(row_begin, row_end, x.tile, table.quant_rows, [&](int64_t row, int rows) {
-    QuantTileArgs args{};
-    args.panel_bytes = m.panel_bytes;
-    args.groups = x.groups;
     args.q = reinterpret_cast<const uint8_t*>(x.q(row, 0));
     args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, 0));
-    args.group_stride = x.group_stride();
-    args.ldo = ldo;
-    const int step = rows >= table.pair_from ? 2 : 1;
-    for (int64_t p = panel; p < panel + panels; p += step) {
-      const int together = static_cast<int>(std::min<int64_t>(step, panel + panels - p));
-      args.panel = m.data + static_cast<size_t>(p) * m.panel_bytes;
-      args.out = out + row * ldo + p * kPanelRows;
-      args.valid = static_cast<int>(std::min<int64_t>(together * kPanelRows, m.n - p * kPanelRows));
-      table.quant(m.source, together, rows)(args);
-    }
+    args.out = out + row * ldo + first;
+    table.quant(m.source, rows)(args);
   });
 }
 
@@ -62,9 +58,8 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
   const int64_t chunk = chunk_rows(x);
   for (int64_t row = row_begin; row < row_end;) {
     const int64_t next = std::min(row_end, row - row % x.tile + chunk);
-    for (int64_t p = panel_begin; p < panel_end; p += 2) {
-      const int panels = static_cast<int>(std::min<int64_t>(2, panel_end - p));
-      quant_block(table, matrix, x, row, next, p, panels, out, ldo);
+    for (int64_t p = panel_begin; p < panel_end; ++p) {
+      quant_panel(table, matrix, x, row, next, p, out, ldo);
     }
     row = next;
   }
@@ -77,7 +72,6 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
   for (int64_t p = panel_begin; p < panel_end; ++p) {
     FloatTileArgs args{};
     args.panel = matrix.data + static_cast<size_t>(p) * matrix.panel_bytes;
-    args.panel_bytes = matrix.panel_bytes;
     args.k = matrix.k;
     args.ldx = ldx;
     args.ldo = ldo;

@@ -205,7 +205,7 @@ QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
   return kTiles[static_cast<size_t>(rows - 1)];
 }
 
-QuantTileKernel quant_kernel(SourceType source, int /*panels*/, int rows) {
+QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
     kernel = pick<S>(rows, std::make_integer_sequence<int, kMaxRows>{});
@@ -216,9 +216,14 @@ QuantTileKernel quant_kernel(SourceType source, int /*panels*/, int rows) {
 }  // namespace
 
 const KernelTable& avx2_kernels() {
-  static const KernelTable table{
-      "avx2",       kMaxRows,          kMaxRows + 1,       kFloatRowsAvx2,
-      quant_kernel, float_kernel_avx2, quantize_group_avx2};
+  static const KernelTable table{.isa = "avx2",
+                                 .quant_rows = kMaxRows,
+                                 .float_rows = kFloatRowsAvx2,
+                                 .quant = quant_kernel,
+                                 .floats = float_kernel_avx2,
+                                 .quantize_group = quantize_group_avx2,
+                                 .int8_loop = int8_loop_avx2,
+                                 .read_loop = read_loop_avx2};
   return table;
 }
 

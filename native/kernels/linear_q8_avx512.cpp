@@ -1,8 +1,10 @@
-// Quantized products with AVX-512 VNNI: up to 12 rows of activations by one or two panels.
+// Quantized products with AVX-512 VNNI: up to 12 rows of activations by one panel.
 //
-// A line of a panel is one register; vpdpbusd multiplies it by a 4-byte broadcast of a row. With
-// two panels and 12 rows, 24 accumulators, 2 lines and a broadcast fill the 32 registers; the float
-// sums then live on the stack (L1) and are touched once a group.
+// A line of a panel is one register; vpdpbusd multiplies it by a 4-byte broadcast of a row. The
+// integer and the float sums of 12 rows fill 24 registers and nothing is stored before the end: on
+// Zen 4 vpdpbusd and float multiplication share two of four pipes and a 64-byte store costs about
+// as much as two of them, while broadcasts, shifts, masks, conversions and additions are free. So
+// what counts is 8 vpdpbusd against 2 (3 with mins) float multiplications a group.
 #include "kernels/kernels_avx512.h"
 
 #if defined(__AVX512VNNI__)
@@ -23,32 +25,25 @@ inline __attribute__((always_inline)) __m512 load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// The lines of column quads 2i and 2i+1 of a group.
+// The line of column quad j of a group.
 template <SourceType S>
-inline __attribute__((always_inline)) void load_quads(const uint8_t* group, int i, __m512i& even,
-                                                      __m512i& odd) {
+inline __attribute__((always_inline)) __m512i load_quad(const uint8_t* group, int j) {
   using F = Format<S>;
-  if constexpr (F::kLines == 8) {
-    even = load(group + i * 128);
-    odd = load(group + i * 128 + 64);
+  if constexpr (F::kLines == 8) return load(group + j * 64);
+  const __m512i low = _mm512_set1_epi8(15);
+  const __m512i line = load(group + j / 2 * 64);
+  const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
+  if constexpr (F::kPlanes == 0) {
+    return nibble;
   } else {
-    const __m512i low = _mm512_set1_epi8(15);
-    const __m512i line = load(group + i * 64);
-    even = _mm512_and_si512(line, low);
-    odd = _mm512_and_si512(_mm512_srli_epi16(line, 4), low);
-    if constexpr (F::kPlanes > 0) {
-      constexpr int kBits = F::kPlanes;
-      constexpr int kQuads = 8 / kBits;
-      const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
-      const __m512i plane = load(group + 256 + 2 * i / kQuads * 64);
-      const int shift = 2 * i % kQuads * kBits;  // of the even quad's bits
-      const auto place = [&](int s) __attribute__((always_inline)) {
-        return s < 4 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - s))
-                     : _mm512_srli_epi16(plane, static_cast<unsigned>(s - 4));
-      };
-      even = _mm512_ternarylogic_epi32(even, place(shift), high, 0xf8);  // even | (place & high)
-      odd = _mm512_ternarylogic_epi32(odd, place(shift + kBits), high, 0xf8);
-    }
+    constexpr int kBits = F::kPlanes;
+    constexpr int kQuads = 8 / kBits;
+    const __m512i plane = load(group + 256 + j / kQuads * 64);
+    const int shift = j % kQuads * kBits;
+    const __m512i placed = shift < 4 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - shift))
+                                     : _mm512_srli_epi16(plane, static_cast<unsigned>(shift - 4));
+    const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+    return _mm512_or_si512(nibble, _mm512_and_si512(placed, high));
   }
 }
 
@@ -82,147 +77,120 @@ inline __attribute__((always_inline)) __m512 load_min(const uint8_t* head, const
   }
 }
 
-template <SourceType S, int P, int T>
+template <SourceType S, int T>
 struct Tile {
   using F = Format<S>;
   using Terms = QuantizedRows::Terms;
   static constexpr int kSteps = F::kHalves ? 2 : 1;  // scales of a group
 
   // Starting value of an accumulator: -(zero point) * (sum of the activations it will meet).
-  static inline __attribute__((always_inline)) __m512i start(const Terms& terms, int step) {
+  static inline __attribute__((always_inline)) __m512i start(const Terms& terms, int half) {
     if constexpr (F::kZeroBits < 0) {
       return _mm512_setzero_si512();
     } else {
       __m512i neg = _mm512_set1_epi32(terms.neg_sum);
       if constexpr (F::kHalves) {
         const __m512i first = _mm512_set1_epi32(terms.neg_sum_first);
-        neg = step == 0 ? first : _mm512_sub_epi32(neg, first);
+        neg = half == 0 ? first : _mm512_sub_epi32(neg, first);
       }
       return _mm512_slli_epi32(neg, F::kZeroBits);
     }
   }
 
-  static inline __attribute__((always_inline)) void step(const uint8_t* const* head,
-                                                         const uint8_t* const* group,
+  // Adds one scale's worth of columns: a group, or half of one.
+  static inline __attribute__((always_inline)) void step(const uint8_t* head, const uint8_t* group,
                                                          const uint8_t* q, const Terms* terms,
-                                                         int half, __m512 (*c)[T]) {
-    __m512i acc[P][T];
+                                                         int half, __m512 (&c)[T]) {
+    __m512i acc[T];
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) {
-      const __m512i first = start(terms[t], half);
-#pragma GCC unroll 2
-      for (int p = 0; p < P; ++p) acc[p][t] = first;
-    }
-    constexpr int kPairs = 4 / kSteps;
-#pragma GCC unroll 4
-    for (int i = half * kPairs; i < half * kPairs + kPairs; ++i) {
-      __m512i w[2][P];
-#pragma GCC unroll 2
-      for (int p = 0; p < P; ++p) load_quads<S>(group[p], i, w[0][p], w[1][p]);
-#pragma GCC unroll 2
-      for (int j = 0; j < 2; ++j) {
-#pragma GCC unroll 12
-        for (int t = 0; t < T; ++t) {
-          int four;
-          __builtin_memcpy(&four, q + t * kGroup + (2 * i + j) * 4, 4);
-          const __m512i a = _mm512_set1_epi32(four);
-#pragma GCC unroll 2
-          for (int p = 0; p < P; ++p) acc[p][t] = _mm512_dpbusd_epi32(acc[p][t], w[j][p], a);
-        }
-      }
-    }
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      const __m512 scale = load_scale<S>(head[p], group[p], half);
-      __m512 min = _mm512_setzero_ps();
-      if constexpr (F::kMin) min = load_min<S>(head[p], group[p]);
+    for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
+    constexpr int kQuads = 8 / kSteps;
+#pragma GCC unroll 8
+    for (int j = half * kQuads; j < half * kQuads + kQuads; ++j) {
+      // Loading a line twice is free; keeping it in a register while there are none left is not.
+      asm volatile("" ::: "memory");
+      const __m512i w = load_quad<S>(group, j);
 #pragma GCC unroll 12
       for (int t = 0; t < T; ++t) {
-        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(terms[t].scale));
-        c[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[p][t]), both, c[p][t]);
-        if constexpr (F::kMin) {
-          c[p][t] = _mm512_fmadd_ps(min, _mm512_set1_ps(terms[t].sum), c[p][t]);
-        }
+        int four;
+        __builtin_memcpy(&four, q + t * kGroup + j * 4, 4);
+        acc[t] = _mm512_dpbusd_epi32(acc[t], w, _mm512_set1_epi32(four));
+      }
+    }
+    const __m512 scale = load_scale<S>(head, group, half);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(terms[t].scale));
+      c[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t]), both, c[t]);
+    }
+    if constexpr (F::kMin) {
+      const __m512 min = load_min<S>(head, group);
+#pragma GCC unroll 12
+      for (int t = 0; t < T; ++t) {
+        c[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(terms[t].sum), c[t]);
       }
     }
   }
 
   static void run(const QuantTileArgs& a) {
-    __m512 c[P][T];
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
+    __m512 c[T];
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) c[p][t] = _mm512_setzero_ps();
-    }
+    for (int t = 0; t < T; ++t) c[t] = _mm512_setzero_ps();
     const uint8_t* q = a.q;
     const uint8_t* terms = a.terms;
-    const uint8_t* head[P];
-    const uint8_t* group[P];
-    for (int p = 0; p < P; ++p) group[p] = a.panel + static_cast<size_t>(p) * a.panel_bytes;
+    const uint8_t* group = a.panel;
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
-      for (int p = 0; p < P; ++p) {
-        head[p] = group[p];
-        group[p] += F::kHead;
-      }
+      const uint8_t* head = group;
+      group += F::kHead;
+#pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
         constexpr size_t kAhead = 1344;
-        for (int p = 0; p < P; ++p) {
-          for (size_t b = 0; b < kGroupBytes<S>; b += 64) {
-            _mm_prefetch(reinterpret_cast<const char*>(group[p] + kAhead + b), _MM_HINT_T0);
-          }
+        for (size_t b = 0; b < kGroupBytes<S>; b += 64) {
+          _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
 #pragma GCC unroll 2
         for (int half = 0; half < kSteps; ++half) {
           step(head, group, q, reinterpret_cast<const Terms*>(terms), half, c);
         }
-        for (int p = 0; p < P; ++p) group[p] += kGroupBytes<S>;
+        group += kGroupBytes<S>;
         q += a.group_stride;
         terms += a.group_stride;
       }
     }
-    for (int p = 0; p < P; ++p) {
-      const int valid = a.valid - p * kPanelRows;
-      const __mmask16 mask =
-          valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << valid) - 1);
+    const __mmask16 mask =
+        a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) {
-        _mm512_mask_storeu_ps(a.out + t * a.ldo + p * kPanelRows, mask, c[p][t]);
-      }
-    }
+    for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(a.out + t * a.ldo, mask, c[t]);
   }
 };
 
 constexpr int kMaxRows = 12;
-constexpr int kPairFrom = 5;
 
-template <SourceType S, int P, int... T>
-constexpr std::array<QuantTileKernel, sizeof...(T)> tiles(std::integer_sequence<int, T...>) {
-  return {Tile<S, P, T + 1>::run...};
+template <SourceType S, int... T>
+QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<S, T + 1>::run...};
+  return kTiles[static_cast<size_t>(rows - 1)];
 }
 
-template <SourceType S>
-QuantTileKernel pick(int panels, int rows) {
-  static constexpr auto kOne = tiles<S, 1>(std::make_integer_sequence<int, kMaxRows>{});
-  static constexpr auto kTwo = tiles<S, 2>(std::make_integer_sequence<int, kMaxRows>{});
-  return (panels == 1 ? kOne : kTwo)[static_cast<size_t>(rows - 1)];
+QuantTileKernel quant_kernel(SourceType source, int rows) {
+  QuantTileKernel kernel = nullptr;
+  with_format(source, [&]<SourceType S>() {
+    kernel = pick<S>(rows, std::make_integer_sequence<int, kMaxRows>{});
+  });
+  return kernel;
 }
 
 }  // namespace
 
-QuantTileKernel quant_kernel_avx512(SourceType source, int panels, int rows) {
-  QuantTileKernel kernel = nullptr;
-  with_format(source, [&]<SourceType S>() { kernel = pick<S>(panels, rows); });
-  return kernel;
-}
-
 const KernelTable& avx512_kernels() {
-  static const KernelTable table{"avx512",
-                                 kMaxRows,
-                                 kPairFrom,
-                                 kFloatRowsAvx512,
-                                 quant_kernel_avx512,
-                                 float_kernel_avx512,
-                                 quantize_group_avx512};
+  static const KernelTable table{.isa = "avx512",
+                                 .quant_rows = kMaxRows,
+                                 .float_rows = kFloatRowsAvx512,
+                                 .quant = quant_kernel,
+                                 .floats = float_kernel_avx512,
+                                 .quantize_group = quantize_group_avx512,
+                                 .int8_loop = int8_loop_avx512,
+                                 .read_loop = read_loop_avx512};
   return table;
 }
 

@@ -22,8 +22,7 @@ template <SourceType S>
 float quant_element(const QuantTileArgs& a, int r) {
   using F = Format<S>;
   constexpr int kStep = F::kHalves ? 16 : 32;
-  const uint8_t* panel = a.panel + static_cast<size_t>(r / kPanelRows) * a.panel_bytes;
-  r %= kPanelRows;
+  const uint8_t* panel = a.panel;
   float c = 0.0f;
   for (int64_t g = 0; g < a.groups; ++g) {
     const size_t step = static_cast<size_t>(g) * a.group_stride;
@@ -69,7 +68,7 @@ void float_tile(const FloatTileArgs& a) {
   }
 }
 
-QuantTileKernel quant_kernel(SourceType source, int, int) {
+QuantTileKernel quant_kernel(SourceType source, int) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() { kernel = quant_tile<S>; });
   return kernel;
@@ -104,10 +103,35 @@ void quantize_group(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
   set_terms(amax, first, sum, terms);
 }
 
+int64_t int8_loop(int64_t loops) {
+  volatile int8_t source = 3;
+  const int8_t x = source;
+  int32_t sum[8] = {};
+  for (int64_t i = 0; i < loops; ++i) {
+    for (int j = 0; j < 8; ++j) sum[j] += x * static_cast<int8_t>(i + j);
+  }
+  volatile int32_t sink = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+  (void)sink;
+  return loops * 16;
+}
+
+int64_t read_loop(const uint8_t* data, size_t bytes) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < bytes; i += 8) sum += load_as<uint64_t>(data + i);
+  return static_cast<int64_t>(sum);
+}
+
 }  // namespace
 
 const KernelTable& scalar_kernels() {
-  static const KernelTable table{"scalar", 1, 2, 1, quant_kernel, float_kernel, quantize_group};
+  static const KernelTable table{.isa = "scalar",
+                                 .quant_rows = 1,
+                                 .float_rows = 1,
+                                 .quant = quant_kernel,
+                                 .floats = float_kernel,
+                                 .quantize_group = quantize_group,
+                                 .int8_loop = int8_loop,
+                                 .read_loop = read_loop};
   return table;
 }
 

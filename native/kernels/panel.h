@@ -112,7 +112,7 @@ void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t gr
 // out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
 // panels [panel_begin, panel_end) (never past matrix.n). Overwrites. scratch: kLinearScratch bytes
 // private to the calling thread, 64-byte aligned. matrix must be quantized and matrix.k == x.k.
-// Threads that share a product take disjoint panel ranges, best a multiple of 2 panels.
+// Threads that share a product take disjoint panel ranges.
 constexpr size_t kLinearScratch = 512 * 1024;
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,

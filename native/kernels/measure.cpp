@@ -1,0 +1,160 @@
+#include "kernels/measure.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+
+#include "kernels/kernel_table.h"
+#include "runtime/thread_pool.h"
+
+namespace octavo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Anonymous memory on huge pages where the system grants them.
+class HugeBuffer {
+ public:
+  explicit HugeBuffer(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage + kPage) {
+    map_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map_ == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    madvise(map_, bytes_, MADV_HUGEPAGE);
+#endif
+  }
+  ~HugeBuffer() { munmap(map_, bytes_); }
+  HugeBuffer(const HugeBuffer&) = delete;
+  HugeBuffer& operator=(const HugeBuffer&) = delete;
+
+  uint8_t* data() const {
+    const auto at = reinterpret_cast<uintptr_t>(map_);
+    return reinterpret_cast<uint8_t*>((at + kPage - 1) / kPage * kPage);
+  }
+
+ private:
+  static constexpr size_t kPage = size_t{2} << 20;
+  size_t bytes_;
+  void* map_ = nullptr;
+};
+
+// Random elements with scales of a sane size: the raw bytes of 16 rows, for any type.
+std::vector<uint8_t> random_rows(SourceType source, int64_t k) {
+  std::vector<uint8_t> rows(source_row_bytes(source, k) * kPanelRows);
+  std::minstd_rand random(1);
+  // Every float16, bfloat16 or float32 made of bytes 0x00..0x3b is finite and below 1.
+  for (auto& byte : rows) byte = static_cast<uint8_t>(random() % 0x3c);
+  return rows;
+}
+
+// `copies` packed copies of a random matrix in `memory`, every panel the same.
+void fill_panels(const PanelMatrix& m, int64_t copies, uint8_t* memory) {
+  const std::vector<uint8_t> rows = random_rows(m.source, m.k);
+  PanelMatrix one = m;
+  one.n = kPanelRows;
+  one.num_panels = 1;
+  pack_panels(one, rows.data(), 0, 1, memory);
+  for (int64_t p = 1; p < m.num_panels * copies; ++p) {
+    std::memcpy(memory + static_cast<size_t>(p) * m.panel_bytes, memory, m.panel_bytes);
+  }
+}
+
+struct Product {
+  PanelMatrix matrix;
+  QuantizedRows q;
+  const float* x;
+  float* out;
+  uint8_t* scratch;
+
+  void run(int64_t rows, int tid, int threads) const {
+    const int64_t from = matrix.num_panels * tid / threads / 2 * 2;
+    const int64_t to =
+        tid + 1 == threads ? matrix.num_panels : matrix.num_panels * (tid + 1) / threads / 2 * 2;
+    uint8_t* mine = scratch + kLinearScratch * static_cast<size_t>(tid);
+    if (is_float(matrix.layout)) {
+      linear_f32(matrix, x, matrix.k, 0, rows, from, to, out, matrix.n, mine);
+    } else {
+      linear_q8(matrix, q, 0, rows, from, to, out, matrix.n, mine);
+    }
+  }
+};
+
+}  // namespace
+
+double measure_int8_peak(int threads) {
+  ThreadPool pool(threads);
+  constexpr int64_t kLoops = 1 << 20;
+  double best = 0.0;
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    std::vector<int64_t> operations(static_cast<size_t>(threads));
+    const auto start = Clock::now();
+    pool.run([&](int tid) { operations[static_cast<size_t>(tid)] = kernels().int8_loop(kLoops); });
+    const double seconds = seconds_since(start);
+    double total = 0.0;
+    for (int64_t n : operations) total += static_cast<double>(n);
+    best = std::max(best, total / seconds);
+  }
+  return best;
+}
+
+double measure_read_speed(int64_t bytes, int threads) {
+  ThreadPool pool(threads);
+  const size_t share = static_cast<size_t>(bytes / threads) / 512 * 512;
+  HugeBuffer memory(share * static_cast<size_t>(threads));
+  std::memset(memory.data(), 1, share * static_cast<size_t>(threads));
+  double best = 0.0;
+  std::vector<int64_t> sink(static_cast<size_t>(threads));
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    const auto start = Clock::now();
+    pool.run([&](int tid) {
+      sink[static_cast<size_t>(tid)] +=
+          kernels().read_loop(memory.data() + share * static_cast<size_t>(tid), share);
+    });
+    best = std::max(best, static_cast<double>(share) * threads / seconds_since(start));
+  }
+  return best;
+}
+
+std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool as_float,
+                                   int64_t rows, int threads, int64_t footprint, int repeats) {
+  ThreadPool pool(threads);
+  PanelMatrix matrix = plan_panels(source, n, k, as_float);
+  const auto size = static_cast<int64_t>(matrix.size_bytes());
+  const int64_t copies = std::max<int64_t>(1, (footprint + size - 1) / size);
+  HugeBuffer weights(static_cast<size_t>(size * copies));
+  fill_panels(matrix, copies, weights.data());
+
+  std::vector<float> x(static_cast<size_t>(rows * k));
+  std::minstd_rand random(2);
+  for (auto& v : x) v = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
+  HugeBuffer activations(QuantizedRows::bytes(rows, k));
+  QuantizedRows q = QuantizedRows::in(activations.data(), rows, k);
+  for (int64_t r = 0; r < rows; ++r) quantize_groups(x.data() + r * k, q, r, 0, q.groups);
+  HugeBuffer out(static_cast<size_t>(rows * n) * sizeof(float));
+  HugeBuffer scratch(kLinearScratch * static_cast<size_t>(threads));
+
+  const Product product{matrix, q, x.data(), reinterpret_cast<float*>(out.data()), scratch.data()};
+  std::vector<double> seconds(static_cast<size_t>(repeats));
+  pool.run([&](int tid) {
+    Product mine = product;
+    for (int repeat = -1; repeat < repeats; ++repeat) {  // the first one warms up
+      mine.matrix.data = weights.data() + static_cast<size_t>((repeat + copies) % copies * size);
+      pool.barrier();
+      const auto start = Clock::now();
+      mine.run(rows, tid, threads);
+      pool.barrier();
+      if (repeat >= 0 && tid == 0) seconds[static_cast<size_t>(repeat)] = seconds_since(start);
+    }
+  });
+  return seconds;
+}
+
+}  // namespace octavo

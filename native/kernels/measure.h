@@ -1,0 +1,23 @@
+// Timing of the products and of the machine's limits, for benchmarks/kernels.py.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/panel.h"
+
+namespace octavo {
+
+// Best rate of int8 multiplications and additions of `threads` threads, operations a second.
+double measure_int8_peak(int threads);
+
+// Best rate at which `threads` threads read `bytes` on huge pages, bytes a second.
+double measure_read_speed(int64_t bytes, int threads);
+
+// Seconds of each of `repeats` products of `rows` rows of activations (already quantized) with a
+// random matrix. The matrix is repeated until the copies fill `footprint` bytes and each product
+// takes the next copy, so that weights come from memory if the footprint is larger than the caches.
+std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool as_float,
+                                   int64_t rows, int threads, int64_t footprint, int repeats);
+
+}  // namespace octavo
