@@ -39,13 +39,18 @@ def rms_norm(x: Floats, weight: Floats, attrs: RmsNormAttrs) -> Floats:
 
 def rope(x: Floats, inv_freq: Floats, positions: Ints, attrs: RopeAttrs) -> Floats:
     """Rotate pair i of each head by positions * inv_freq[i]; what lies behind the pairs stays."""
-    pairs = len(inv_freq)
+    angles = positions[:, None].astype(np.float64) * inv_freq
+    cos = (np.cos(angles) * attrs.magnitude).astype(np.float32)
+    sin = (np.sin(angles) * attrs.magnitude).astype(np.float32)
+    return rotate(x, cos, sin, attrs)
+
+
+def rotate(x: Floats, cos: Floats, sin: Floats, attrs: RopeAttrs) -> Floats:
+    """Rotate the pairs of each head of x[T, H*head_dim] by cos and sin [T, pairs]."""
     heads = x.reshape(len(x), -1, attrs.head_dim)
-    angles = positions[:, None].astype(np.float64) * inv_freq  # [T, pairs]
-    cos = (np.cos(angles) * attrs.magnitude).astype(np.float32)[:, None, :]
-    sin = (np.sin(angles) * attrs.magnitude).astype(np.float32)[:, None, :]
-    first, second = _pair_places(pairs, attrs.interleaved)
+    first, second = _pair_places(cos.shape[1], attrs.interleaved)
     a, b = heads[..., first], heads[..., second]
+    cos, sin = cos[:, None, :], sin[:, None, :]
     out = heads.copy()
     out[..., first] = a * cos - b * sin
     out[..., second] = b * cos + a * sin
