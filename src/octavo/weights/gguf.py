@@ -14,11 +14,14 @@ from octavo.weights.tensor import Checkpoint, Tensor
 if TYPE_CHECKING:
     from octavo._native import GgufHeader, MappedFile
 
+MAX_KEPT = 16_384  # elements of an array, characters of a string
+
 
 class GgufMetadata(Mapping[str, Any]):
-    """Key-values of a GGUF file, each decoded when first asked for and then kept.
+    """Key-values of a GGUF file, decoded when asked for.
 
-    A vocabulary of 262,144 strings is thus only built for those who want it.
+    Long arrays are decoded anew each time instead of kept: a vocabulary of 262,144 strings takes
+    30 ms and 20 MB, and only the tokenizer wants it, once.
     """
 
     def __init__(self, header: GgufHeader) -> None:
@@ -27,9 +30,12 @@ class GgufMetadata(Mapping[str, Any]):
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._values:
-            self._values[key] = self._header.value(self._index[key])
-        return self._values[key]
+        if key in self._values:
+            return self._values[key]
+        value = self._header.value(self._index[key])
+        if not hasattr(value, "__len__") or len(value) <= MAX_KEPT:
+            self._values[key] = value
+        return value
 
     def __contains__(self, key: object) -> bool:
         return key in self._index

@@ -169,4 +169,5 @@ def _check(unexpected: list[str], missing: list[str]) -> None:
 
 def _some(names: list[str], limit: int = 8) -> str:
     more = f", and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(name[:120] for name in names[:limit]) + more
+    # ascii(): names are untrusted, and a lone surrogate could not be printed.
+    return ", ".join(ascii(name[:120])[1:-1] for name in names[:limit]) + more

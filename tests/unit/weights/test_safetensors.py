@@ -145,6 +145,13 @@ def test_all_wrong_names_are_told_at_once(tmp_path: Path) -> None:
     assert "2 missing (blk.1.attn_k.bias, output_norm.weight)" in message
 
 
+def test_an_unprintable_name_can_be_printed() -> None:
+    config = json.loads((GOLDEN / "llama" / "config.json").read_text())
+    with pytest.raises(FormatError, match="unexpected") as caught:
+        map_names(["\ud800", "a", "b"], config)
+    assert str(caught.value).isascii()
+
+
 def test_a_tied_head_is_left_out_and_an_untied_one_must_be_there(tmp_path: Path) -> None:
     folder = _copy(tmp_path)
     _change_config(folder, tie_word_embeddings=True)
