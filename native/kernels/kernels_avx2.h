@@ -9,7 +9,7 @@
 
 namespace octavo {
 
-constexpr int kFloatRowsAvx2 = 2;
+constexpr int kFloatRowsAvx2 = 3;
 
 FloatTileKernel float_kernel_avx2(PanelLayout layout, int rows);
 void quantize_group_avx2(const float* x, int8_t* q, QuantizedRows::Terms* terms);

@@ -1,4 +1,4 @@
-// Float products with AVX2: up to 2 rows by one panel, half a panel at a time, four sums each.
+// Float products with AVX2: up to 3 rows by one panel, half a panel at a time, four sums each.
 #include "kernels/kernels_avx2.h"
 
 #if defined(__AVX2__)
@@ -31,12 +31,12 @@ inline __attribute__((always_inline)) void half_tile(const FloatTileArgs& a, int
   __m256 c[4][T];
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int t = 0; t < T; ++t) c[j][t] = _mm256_setzero_ps();
   }
   const auto column = [&](int64_t k, int j) __attribute__((always_inline)) {
     const __m256 w = load_column<L>(a.panel, k, j, h);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int t = 0; t < T; ++t) {
       c[j][t] = _mm256_fmadd_ps(w, _mm256_set1_ps(a.x[t * a.ldx + k + j]), c[j][t]);
     }
@@ -49,6 +49,7 @@ inline __attribute__((always_inline)) void half_tile(const FloatTileArgs& a, int
   if (k < a.k) column(k, 0);
   if (k + 1 < a.k) column(k, 1);
   if (k + 2 < a.k) column(k, 2);
+#pragma GCC unroll 3
   for (int t = 0; t < T; ++t) {
     const __m256 sum =
         _mm256_add_ps(_mm256_add_ps(c[0][t], c[1][t]), _mm256_add_ps(c[2][t], c[3][t]));
@@ -68,7 +69,7 @@ void tile(const FloatTileArgs& a) {
 
 template <PanelLayout L>
 FloatTileKernel pick(int rows) {
-  return rows == 1 ? tile<L, 1> : tile<L, 2>;
+  return rows == 1 ? tile<L, 1> : rows == 2 ? tile<L, 2> : tile<L, 3>;
 }
 
 }  // namespace

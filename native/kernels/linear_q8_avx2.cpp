@@ -1,8 +1,8 @@
-// Quantized products with AVX2: up to 4 rows of activations by one panel.
+// Quantized products with AVX2: up to 6 rows of activations by one panel.
 //
 // vpmaddubsw adds two products into 16 bits and saturates, so as many lines are summed in 16 bits
 // as can never overflow (15 * 127 * 2 * 8 lines of 4 bits, 4 lines of 5, 2 of 6); bytes are
-// multiplied as |w| * (a with the sign of w), one line at a time. All sums are exact.
+// multiplied nibble by nibble. All sums are exact.
 #include "kernels/kernels_avx2.h"
 
 #if defined(__AVX2__)
@@ -27,16 +27,17 @@ inline __attribute__((always_inline)) __m128i load_8(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
 
-// Column quad j of rows 8h..8h+7 of a group: unsigned elements, or signed ones for bytes.
-template <SourceType S>
+// Column quad j of rows 8h..8h+7 of a group. Bytes come as their low or high nibbles.
+template <SourceType S, bool kHigh>
 inline __attribute__((always_inline)) __m256i load_quad(const uint8_t* group, int j, int h) {
   using F = Format<S>;
+  const __m256i low = _mm256_set1_epi8(15);
   if constexpr (F::kLines == 8) {
-    return _mm256_xor_si256(load(group + j * 64 + h * 32), _mm256_set1_epi8(-128));
+    const __m256i line = load(group + j * 64 + h * 32);
+    return _mm256_and_si256(kHigh ? _mm256_srli_epi16(line, 4) : line, low);
   } else {
     const __m256i line = load(group + j / 2 * 64 + h * 32);
-    const __m256i nibble =
-        _mm256_and_si256(j % 2 == 0 ? line : _mm256_srli_epi16(line, 4), _mm256_set1_epi8(15));
+    const __m256i nibble = _mm256_and_si256(j % 2 == 0 ? line : _mm256_srli_epi16(line, 4), low);
     if constexpr (F::kPlanes == 0) {
       return nibble;
     } else {
@@ -89,10 +90,10 @@ struct Tile {
   static constexpr int kSteps = F::kHalves ? 2 : 1;
   static constexpr bool kBytes = F::kLines == 8;
   // Column quads that may be summed in 16 bits.
-  static constexpr int kShort = kBytes ? 1 : 8 >> F::kPlanes;
+  static constexpr int kShort = 8 >> F::kPlanes;
 
   static inline __attribute__((always_inline)) __m256i start(const Terms& terms, int step) {
-    if constexpr (F::kZeroBits < 0 || kBytes) {
+    if constexpr (F::kZeroBits < 0) {
       return _mm256_setzero_si256();
     } else {
       int neg = terms.neg_sum;
@@ -101,47 +102,52 @@ struct Tile {
     }
   }
 
-  static inline __attribute__((always_inline)) __m256i multiply(__m256i w, __m256i a) {
-    if constexpr (kBytes) {
-      return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-    } else {
-      return _mm256_maddubs_epi16(w, a);
-    }
-  }
-
-  // Eight rows of the panel (h = 0, 1), one scale's worth of columns.
-  static inline __attribute__((always_inline)) void step(const uint8_t* head, const uint8_t* group,
-                                                         const uint8_t* q, const Terms* terms,
-                                                         int half, int h, __m256* c) {
-    const __m256i ones = _mm256_set1_epi16(1);
+  // acc[t] += the integer products of one scale's worth of columns (times 16: the high nibbles).
+  template <bool kHigh>
+  static inline __attribute__((always_inline)) void add_products(const uint8_t* group,
+                                                                 const uint8_t* q, int half, int h,
+                                                                 __m256i (&acc)[T]) {
     constexpr int kQuads = 8 / kSteps;
-    __m256i acc[T];
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
 #pragma GCC unroll 8
     for (int j = 0; j < kQuads; j += kShort) {
       __m256i sum[T];
 #pragma GCC unroll 8
-      for (int i = 0; i < kShort; ++i) {
+      for (int i = 0; i < kShort && i < kQuads; ++i) {
+        // Loading twice is free; keeping a value while there are no registers left is not.
+        asm volatile("" ::: "memory");
         const int quad = half * kQuads + j + i;
-        const __m256i w = load_quad<S>(group, quad, h);
-#pragma GCC unroll 4
+        const __m256i w = load_quad<S, kHigh>(group, quad, h);
+#pragma GCC unroll 6
         for (int t = 0; t < T; ++t) {
           int four;
           __builtin_memcpy(&four, q + t * kGroup + quad * 4, 4);
-          const __m256i product = multiply(w, _mm256_set1_epi32(four));
+          const __m256i product = _mm256_maddubs_epi16(w, _mm256_set1_epi32(four));
           sum[t] = i == 0 ? product : _mm256_add_epi16(sum[t], product);
+          asm volatile("" : "+x"(sum[t]));  // else GCC makes a tree of the sums, and spills
         }
       }
-#pragma GCC unroll 4
+      const __m256i factor = _mm256_set1_epi16(kHigh ? 16 : 1);
+#pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
-        acc[t] = _mm256_add_epi32(acc[t], _mm256_madd_epi16(sum[t], ones));
+        acc[t] = _mm256_add_epi32(acc[t], _mm256_madd_epi16(sum[t], factor));
       }
     }
+  }
+
+  // Rows 8h..8h+7 of the panel, one scale's worth of columns: a group, or half of one.
+  static inline __attribute__((always_inline)) void step(const uint8_t* head, const uint8_t* group,
+                                                         const uint8_t* q, const Terms* terms,
+                                                         int half, int h, __m256* c) {
+    __m256i acc[T];
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
+    add_products<false>(group, q, half, h, acc);
+    if constexpr (kBytes) add_products<true>(group, q, half, h, acc);
+    asm volatile("" ::: "memory");
     const __m256 scale = load_scale<S>(head, group, half, h);
     __m256 min = _mm256_setzero_ps();
     if constexpr (F::kMin) min = load_min<S>(head, group, h);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
       const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(terms[t].scale));
       c[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t]), both, c[t]);
@@ -151,6 +157,7 @@ struct Tile {
 
   static inline __attribute__((always_inline)) void store(const __m256 (*c)[T],
                                                           const QuantTileArgs& a) {
+#pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
       float* out = a.out + t * a.ldo;
       if (a.valid >= kPanelRows) {
@@ -197,7 +204,7 @@ struct Tile {
   }
 };
 
-constexpr int kMaxRows = 4;
+constexpr int kMaxRows = 6;
 
 template <SourceType S, int... T>
 QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
