@@ -11,9 +11,10 @@ Rank: TypeAlias = tuple[int, int, int]
 
 
 class Status(Enum):
-    """WAITING holds nothing; RUNNING holds blocks and a row; FORKING holds a row and waits for the
-    prompt its first sample computes; FINISHED is out."""
+    """NEW is not queued yet; WAITING holds nothing; RUNNING holds blocks and a row; FORKING holds a
+    row and waits for the prompt its first sample computes; FINISHED is out."""
 
+    NEW = "new"
     WAITING = "waiting"
     RUNNING = "running"
     FORKING = "forking"
@@ -52,7 +53,7 @@ class Sequence:
         self.table = table
         self.rank = rank
         self.row = -1
-        self.status = Status.WAITING
+        self.status = Status.NEW
         self.prefilling = True
         self.followers: list[Self] = []
         self.num_to_score = 0
