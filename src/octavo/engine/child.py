@@ -1,0 +1,116 @@
+"""One life of the engine process, seen from its parent: spawn, talk, notice its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from octavo.engine import messages as m
+from octavo.engine.options import EngineOptions
+
+STOP_TIMEOUT_S = 5.0
+
+
+class Child:
+    """A spawned engine process and the socket to it. Made by `spawn`; `stop` must follow.
+
+    The socket lives in a private folder, which is removed as soon as the child has connected:
+    nothing stays behind even if this process is killed.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="octavo-")
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._address = f"ipc://{self._folder}/engine"
+        self._socket.bind(self._address)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(m.Event)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def spawn(self, options: EngineOptions, factory: str) -> None:
+        """Start the process; it inherits the module search path and standard error."""
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "octavo.engine",
+            self._address,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        start = m.Start(factory, asdict(options))
+        stdin = self._process.stdin
+        if stdin is not None:
+            stdin.write(msgspec.json.encode(start) + b"\n")
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 before spawn."""
+        return self._process.pid if self._process else 0
+
+    def send(self, command: m.Command) -> None:
+        """Queue a command; never blocks. Lost if the process is dead."""
+        self._socket.send(self._encoder.encode(command))
+
+    async def run(self, handle: Callable[[m.Event], None]) -> int:
+        """Pass every event to `handle` until the process ends; return its exit status."""
+        if self._process is None:
+            raise RuntimeError("engine process: run before spawn")
+        reader = asyncio.ensure_future(self._read(handle))
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({reader, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if reader.done():
+                reader.result()  # a handler's error is a bug: let it show
+            return await ended
+        finally:
+            reader.cancel()
+            ended.cancel()
+
+    async def _read(self, handle: Callable[[m.Event], None]) -> None:
+        while True:
+            handle(self._decoder.decode(await self._socket.recv()))
+            self._remove_folder()
+
+    def drain(self, handle: Callable[[m.Event], None]) -> None:
+        """Pass on what a dead process had still sent."""
+        socket: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket.underlying)
+        while socket.poll(0):
+            handle(self._decoder.decode(socket.recv(zmq.NOBLOCK)))
+
+    async def stop(self) -> None:
+        """Ask the process to end, kill it after STOP_TIMEOUT_S, and free everything."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            self.send(m.Shutdown())
+            try:
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+        self._socket.close(linger=0)
+        self._context.term()
+        self._remove_folder()
+
+    def kill(self) -> None:
+        """End the process now."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _remove_folder(self) -> None:
+        if Path(self._folder).exists():
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,120 @@
+"""What the API process and the engine process say to each other: msgpack over one ZeroMQ pair.
+
+The API process sends commands, the engine process sends events. Deltas travel once per step, all
+requests together. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo import errors
+from octavo.engine.types import Delta, Request
+
+
+class Start(msgspec.Struct, frozen=True):
+    """First bytes on the child's standard input: how to make the engine.
+
+    factory: "module:callable", a worker.Factory.
+    """
+
+    factory: str
+    options: dict[str, Any]
+
+
+class Add(msgspec.Struct, tag=True, array_like=True):
+    """Queue a request."""
+
+    request: Request
+
+
+class Abort(msgspec.Struct, tag=True, array_like=True):
+    """Forget a request and free its blocks before the next step. Unknown ids are ignored."""
+
+    request_id: str
+
+
+class GetStats(msgspec.Struct, tag=True, array_like=True):
+    """Answered by Stats with the same number, between two steps."""
+
+    number: int
+
+
+class Shutdown(msgspec.Struct, tag=True, array_like=True):
+    """Stop at once and exit."""
+
+
+Command = Add | Abort | GetStats | Shutdown
+
+
+class Progress(msgspec.Struct, tag=True, array_like=True):
+    """What the engine is waiting for while it starts, for people."""
+
+    text: str
+
+
+class Located(msgspec.Struct, tag=True, array_like=True):
+    """The model's file or folder is on this machine at `path`."""
+
+    path: str
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True):
+    """The engine takes requests. plan: the memory report, for people."""
+
+    vocab_size: int
+    max_model_len: int
+    plan: str
+
+
+class Deltas(msgspec.Struct, tag=True, array_like=True):
+    """What one step added."""
+
+    deltas: list[Delta]
+
+
+class Refused(msgspec.Struct, tag=True, array_like=True):
+    """A request was not queued, or was dropped whole. kind: a class name in octavo.errors."""
+
+    request_id: str
+    kind: str
+    param: str | None
+    message: str
+
+
+class Stats(msgspec.Struct, tag=True, array_like=True):
+    """EngineStats as a mapping of its fields."""
+
+    number: int
+    stats: dict[str, Any]
+
+
+class Failed(msgspec.Struct, tag=True, array_like=True):
+    """The engine cannot start or go on; the process exits after this."""
+
+    kind: str
+    message: str
+
+
+Event = Progress | Located | Ready | Deltas | Refused | Stats | Failed
+
+
+def describe_error(error: Exception) -> tuple[str, str | None, str]:
+    """(kind, param, message) of an error, to be rebuilt by `rebuild_error`."""
+    if not isinstance(error, errors.OctavoError):
+        return "EngineError", None, f"engine: {type(error).__name__}: {error}"
+    param = getattr(error, "param", None)
+    message = str(error)
+    return type(error).__name__, param, message.removeprefix(f"{param}: ")
+
+
+def rebuild_error(kind: str, param: str | None, message: str) -> errors.OctavoError:
+    """The error that `describe_error` described; an EngineError if its kind is unknown."""
+    found = getattr(errors, kind, errors.EngineError)
+    if found is errors.InvalidParameterError:
+        return errors.InvalidParameterError(param or "request", message)
+    known = isinstance(found, type) and issubclass(found, errors.OctavoError)
+    result: errors.OctavoError = found(message) if known else errors.EngineError(message)
+    return result

@@ -1,0 +1,191 @@
+"""The engine process: `python -m octavo.engine ADDRESS`, started by engine/process.py.
+
+One thread runs everything: commands are read between steps, and while there is no work the
+process sleeps in the socket. A second thread sleeps on standard input, whose end means that the
+parent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zmq
+
+from octavo.engine import messages as m
+from octavo.engine.options import EngineOptions
+from octavo.engine.types import Request
+from octavo.errors import OctavoError
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import Engine
+    from octavo.engine.planning import EnginePlan
+
+Progress = Callable[[int, int, str], None]
+"""progress(done_bytes, total_bytes, label)"""
+Factory = Callable[[EngineOptions, Progress, Callable[[str], None]], "Engine"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(address: str) -> int:
+    """Serve one engine until told to stop. Returns the exit status."""
+    _leave_signals_to_the_parent()
+    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=m.Start)
+    _die_with_parent()
+    link = Link(address)
+    try:
+        link.send(m.Progress("starting the engine"))
+        worker = Worker(_make_engine(start, link), link)
+        worker.serve()
+    except Exception as error:
+        if not isinstance(error, OctavoError):
+            traceback.print_exc()
+        kind, _, message = m.describe_error(error)
+        link.send(m.Failed(kind, message))
+        return 1
+    finally:
+        link.close()
+    return 0
+
+
+class Link:
+    """The child's end of the pair: events out, commands in."""
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._socket.setsockopt(zmq.LINGER, 2000)
+        self._socket.connect(address)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(m.Command)
+
+    def send(self, event: m.Event) -> None:
+        """Queue an event; never blocks."""
+        self._socket.send(self._encoder.encode(event))
+
+    def receive(self, wait: bool) -> m.Command | None:
+        """The next command; None if there is none and `wait` is false."""
+        try:
+            data = self._socket.recv(0 if wait else zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        command: m.Command = self._decoder.decode(data)
+        return command
+
+    def close(self) -> None:
+        """Send what is queued (two seconds at most) and close."""
+        self._socket.close()
+        self._context.term()
+
+
+class Worker:
+    """The loop round one engine."""
+
+    def __init__(self, engine: Engine, link: Link) -> None:
+        self._engine, self._link = engine, link
+
+    def serve(self) -> None:
+        """Step while there is work, sleep while there is none, return on Shutdown."""
+        engine, link = self._engine, self._link
+        link.send(m.Ready(engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)))
+        while self._take_commands():
+            if engine.has_work() and (deltas := engine.step()):
+                link.send(m.Deltas(deltas))
+        engine.close()
+
+    def _take_commands(self) -> bool:
+        """Handle all commands that came; wait for one while idle. False after Shutdown."""
+        while True:
+            command = self._link.receive(wait=not self._engine.has_work())
+            if command is None:
+                return True
+            if isinstance(command, m.Shutdown):
+                return False
+            self._handle(command)
+
+    def _handle(self, command: m.Command) -> None:
+        match command:
+            case m.Add(request):
+                self._add(request)
+            case m.Abort(request_id):
+                self._engine.abort(request_id)
+            case m.GetStats(number):
+                self._link.send(m.Stats(number, asdict(self._engine.stats())))
+
+    def _add(self, request: Request) -> None:
+        try:
+            self._engine.add_request(request)
+        except Exception as error:
+            if not isinstance(error, OctavoError):
+                traceback.print_exc()
+            self._link.send(m.Refused(request.request_id, *m.describe_error(error)))
+
+
+def load_engine(
+    options: EngineOptions, progress: Progress, located: Callable[[str], None]
+) -> Engine:
+    """The usual factory: fetch the model, say where it is, load it."""
+    from octavo.engine.engine import Engine
+    from octavo.weights import resolve
+
+    path = str(resolve(options.model, progress))
+    located(path)
+
+    def report(plan: EnginePlan) -> None:
+        print(plan, file=sys.stderr, flush=True)
+        progress(0, 0, "loading the weights")
+
+    return Engine.from_options(replace(options, model=path), progress, report)
+
+
+def _make_engine(start: m.Start, link: Link) -> Engine:
+    shown = [""]
+
+    def progress(done: int, total: int, label: str) -> None:
+        text = f"{label} {100 * done // total} %" if total else label
+        if text != shown[0]:
+            shown[0] = text
+            link.send(m.Progress(text))
+
+    options = msgspec.convert(start.options, EngineOptions)
+    factory: Factory = _find(start.factory)
+    return factory(options, progress, lambda path: link.send(m.Located(path)))
+
+
+def _find(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _leave_signals_to_the_parent() -> None:
+    """Ctrl-C and a service manager's TERM reach the whole group; the parent decides what they
+    mean and lets running work finish."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _die_with_parent() -> None:
+    """Exit at once when the parent is gone, even by SIGKILL or in the middle of a step."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,35 @@
+"""API keys: every route but /health wants one, if any are set."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from octavo.serving.errors import ApiError
+
+OPEN_PATHS = frozenset({"/health"})
+
+
+class ApiKeys:
+    """ASGI middleware that answers 401 to requests without "Authorization: Bearer KEY"."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is allowed."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allows(scope):
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(401, "Incorrect or missing API key.", code="invalid_api_key")
+        await error.response()(scope, receive, send)
+
+    def _allows(self, scope: Scope) -> bool:
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        # All keys are compared, each in constant time.
+        matches = [hmac.compare_digest(given.strip().encode(), key) for key in self._keys]
+        return scheme.lower() == "bearer" and any(matches)

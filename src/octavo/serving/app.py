@@ -1,0 +1,40 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from octavo import __version__
+from octavo.serving import errors, health, openai
+from octavo.serving.access import ApiKeys
+from octavo.serving.context import EngineClient, Serving
+from octavo.serving.options import ServerOptions
+
+
+def create_app(client: EngineClient, options: ServerOptions | None = None) -> FastAPI:
+    """An app that starts `client` with its lifespan and closes it at the end.
+
+    It answers at once; until the engine is ready, /health and the completion routes say 503.
+    """
+    options = options or ServerOptions()
+    serving = Serving(client, options)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await serving.start()
+        try:
+            yield
+        finally:
+            await serving.close()
+
+    app = FastAPI(title="Octavo", version=__version__, lifespan=lifespan)
+    app.state.serving = serving
+    app.include_router(openai.router)
+    app.include_router(health.router)
+    errors.install(app)
+    if options.api_keys:
+        app.add_middleware(ApiKeys, keys=options.api_keys)
+    return app

@@ -1,0 +1,110 @@
+"""From bytes to a checked request model; every fault is a 4xx that names the field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from octavo.serving.disconnect import ClientGoneError
+from octavo.serving.errors import ApiError, invalid
+
+Model = TypeVar("Model", bound=BaseModel)
+MAX_DEPTH = 64  # of nested arrays and objects
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The whole body. Raises 413 as soon as it is known to be too large."""
+    too_large = ApiError(
+        413, f"The body is larger than {max_bytes:,} bytes.", code="body_too_large"
+    )
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > max_bytes:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The body as a JSON object. Raises 400 if it is none, 413 if it is too large."""
+    try:
+        return decode_object(await read_body(request, max_bytes))
+    except ClientDisconnect:
+        raise ClientGoneError from None
+
+
+def decode_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in `raw`."""
+    try:
+        data = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise invalid(None, f"The body is not valid JSON: {error}", "invalid_json") from None
+    except RecursionError:
+        raise invalid(None, "The body is nested too deeply.", "invalid_json") from None
+    if not isinstance(data, dict):
+        raise invalid(None, "The body must be a JSON object.", "invalid_json")
+    if _depth(data) > MAX_DEPTH:
+        raise invalid(None, f"The body is nested more than {MAX_DEPTH} deep.", "invalid_json")
+    return data
+
+
+def validate(model: type[Model], data: dict[str, Any]) -> Model:
+    """`data` as `model`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error, data) from None
+
+
+def _explain(error: ValidationError, data: dict[str, Any]) -> ApiError:
+    """The field at fault, with everything that was expected of it. Among the members of a union
+    the one that understood most of the value speaks."""
+    found = [
+        (_path(item["loc"], data, item["type"] == "missing"), item["msg"])
+        for item in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    first = re.split(r"[.\[]", found[0][0])[0]
+    param = max((p for p, _ in found if p.startswith(first)), key=len)
+    if not param.startswith("messages"):
+        param = first
+    reasons = dict.fromkeys(reason for path, reason in found if path.startswith(param))
+    return invalid(param, f"{param}: " + " or ".join(list(reasons)[:4]))
+
+
+def _path(loc: tuple[int | str, ...], data: Any, missing: bool) -> str:
+    """ "messages[0].content" from pydantic's location, without the names of union members."""
+    path = ""
+    for place, key in enumerate(loc):
+        absent = missing and place == len(loc) - 1
+        if isinstance(data, dict) and isinstance(key, str) and (key in data or absent):
+            path += f".{key}" if path else key
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(key, int) and 0 <= key < len(data):
+            path += f"[{key}]"
+            data = data[key]
+    return path
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted without recursion."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            break
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
+    return depth

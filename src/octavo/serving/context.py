@@ -1,0 +1,138 @@
+"""What every handler shares: the engine's client, the tokenizer, names, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol, TypeVar
+
+from fastapi import Request
+
+from octavo.engine.messages import Ready
+from octavo.engine.options import EngineOptions
+from octavo.engine.process import EngineState
+from octavo.engine.stats import EngineStats
+from octavo.engine.types import Delta
+from octavo.engine.types import Request as EngineRequest
+from octavo.errors import OctavoError
+from octavo.serving.errors import ApiError, not_ready
+from octavo.serving.metrics import Metrics
+from octavo.serving.options import ServerOptions
+from octavo.tokenizer import Tokenizer
+
+Result = TypeVar("Result")
+LONG_TEXT = 20_000  # characters from which tokenization leaves the event loop
+
+
+class EngineClient(Protocol):
+    """The engine as the server sees it; engine.process.EngineProcess is one."""
+
+    options: EngineOptions
+    state: EngineState
+    ready_info: Ready | None
+    num_restarts: int
+
+    async def start(self) -> None:
+        """Begin to start the engine; returns at once."""
+
+    async def wait_located(self) -> str:
+        """The model's path on this machine."""
+
+    def stream(self, request: EngineRequest) -> AsyncGenerator[Delta]:
+        """Deltas of a request; closing the generator aborts it."""
+
+    async def stats(self, timeout_s: float = 5.0) -> EngineStats:
+        """A snapshot of the engine's counters."""
+
+    async def close(self) -> None:
+        """Stop the engine."""
+
+
+class Serving:
+    """One per app; handlers get it by `serving_of(request)`."""
+
+    def __init__(self, client: EngineClient, options: ServerOptions) -> None:
+        self.client, self.options = client, options
+        self.names = options.served_model_names or (client.options.model,)
+        self.metrics = Metrics(self.names[0])
+        self.created = int(time.time())
+        self._tokenizer: Tokenizer | None = None
+        self._tokenizer_state = "loading"
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the engine and, beside it, load the tokenizer."""
+        await self.client.start()
+        self._task = asyncio.create_task(self._load_tokenizer(), name="tokenizer")
+
+    async def close(self) -> None:
+        """Stop everything."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.client.close()
+
+    async def _load_tokenizer(self) -> None:
+        try:
+            path = await self.client.wait_located()
+            self._tokenizer = await asyncio.to_thread(_load, path)
+            self._tokenizer_state = "ready"
+        except OctavoError as error:
+            self._tokenizer_state = str(error)
+
+    @property
+    def waiting_for(self) -> tuple[str, str] | None:
+        """(phase, detail) while requests cannot be taken, None when they can."""
+        state = self.client.state
+        if state.phase != "ready":
+            return state.phase, state.detail
+        if self._tokenizer_state != "ready":
+            return "starting", f"tokenizer: {self._tokenizer_state}"
+        return None
+
+    def check_ready(self) -> None:
+        """Raise 503 while requests cannot be taken."""
+        waiting = self.waiting_for
+        if waiting is not None:
+            raise not_ready(*waiting)
+
+    def check_model(self, name: str | None) -> None:
+        """Raise 404 for a model that is not served; no name means the one there is."""
+        if name is not None and name not in self.names:
+            raise ApiError(
+                404,
+                f"The model {name!r} does not exist; this server has {', '.join(self.names)}.",
+                param="model",
+                code="model_not_found",
+            )
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None if the model has none: then only token ids go in and out."""
+        return self._tokenizer
+
+    def need_tokenizer(self, param: str) -> Tokenizer:
+        """The tokenizer, or a 400 that says token ids are needed."""
+        if self._tokenizer is None:
+            message = f"{param}: this model has no tokenizer; send token ids to /v1/completions"
+            raise ApiError(400, message, param=param)
+        return self._tokenizer
+
+
+def serving_of(request: Request) -> Serving:
+    """The app's Serving."""
+    found: Serving = request.app.state.serving
+    return found
+
+
+async def off_loop(length: int, work: Callable[..., Result], *args: Any) -> Result:
+    """work(*args), in a thread if a text of `length` characters makes it slow."""
+    return await asyncio.to_thread(work, *args) if length > LONG_TEXT else work(*args)
+
+
+def _load(path: str) -> Tokenizer | None:
+    from octavo.tokenizer import load_tokenizer
+    from octavo.weights import open_checkpoint
+
+    return load_tokenizer(open_checkpoint(path))

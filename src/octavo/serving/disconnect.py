@@ -1,0 +1,95 @@
+"""Work for a client stops when the client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+Result = TypeVar("Result")
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its answer was ready."""
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled when the client disconnects (ClientGoneError).
+
+    To be used after the body has been read: then the next message is the disconnect.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        await _cancel(task, gone)
+
+
+class EventStream(Response):
+    """Server-sent events. `events` yields whole events ("data: ...\\n\\n"); it is closed as soon as
+    they are all sent or the client is gone."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything."""
+        try:
+            await unless_gone(receive, self._send_all(send))
+        except ClientGoneError:
+            pass
+        finally:
+            await self._events.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        start = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(start)
+        async for event in self._events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def primed(receive: Receive, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """`events` after its first one has come, so that an error before it can still choose the
+    status of the answer. Raises what the first event raised, or ClientGoneError."""
+
+    async def first_event() -> bytes:
+        return await anext(events)
+
+    first = await unless_gone(receive, first_event())
+    return _chain(first, events)
+
+
+async def _chain(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    try:
+        yield first
+        async for event in rest:
+            yield event
+    finally:
+        await rest.aclose()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,134 @@
+"""Errors as the OpenAI protocol shows them: {"error": {message, type, param, code}}."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from octavo import errors
+from octavo.serving.disconnect import ClientGoneError
+from octavo.serving.json import JsonResponse
+
+RETRY_AFTER_S = 1
+
+
+class ApiError(Exception):
+    """An answer with an error status. param: the request field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.kind = status, message, kind
+        self.param, self.code, self.retry_after_s = param, code, retry_after_s
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def response(self) -> Response:
+        """The whole answer."""
+        headers = {}
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(self.retry_after_s)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JsonResponse(self.body(), status_code=self.status, headers=headers)
+
+
+def invalid(param: str | None, message: str, code: str | None = None) -> ApiError:
+    """A 400 that names the field."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def not_ready(phase: str, detail: str) -> ApiError:
+    """A 503 that says what the server is waiting for."""
+    return ApiError(
+        503,
+        f"The engine is not ready ({phase}): {detail}",
+        kind="server_error",
+        code="engine_not_ready",
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def translate(error: errors.OctavoError, prompt_field: str = "prompt") -> ApiError:
+    """The answer to an engine's error. prompt_field: what the protocol calls the prompt."""
+    message = str(error)
+    match error:
+        case errors.InvalidParameterError():
+            param = prompt_field if error.param == "prompt" else error.param
+            return invalid(param, message)
+        case errors.PromptTooLongError():
+            return invalid(prompt_field, message, "context_length_exceeded")
+        case errors.TemplateError():
+            return invalid(prompt_field, message, "template_error")
+        case errors.QueueFullError():
+            return ApiError(
+                429,
+                message,
+                kind="rate_limit_error",
+                code="queue_full",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        case errors.RequestError():
+            return invalid(None, message)
+        case errors.EngineError():
+            return ApiError(
+                503,
+                message,
+                kind="server_error",
+                code="engine_error",
+                retry_after_s=RETRY_AFTER_S,
+            )
+    return ApiError(500, message, kind="server_error", code="internal_error")
+
+
+def install(app: FastAPI) -> None:
+    """Every error of the app leaves in this shape."""
+
+    async def api_error(request: Request, error: Exception) -> Response:
+        return error.response() if isinstance(error, ApiError) else _internal()
+
+    async def octavo_error(request: Request, error: Exception) -> Response:
+        return translate(error).response() if isinstance(error, errors.OctavoError) else _internal()
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            return _internal()
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        return ApiError(error.status_code, message).response()
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return _internal()
+
+    async def client_gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=499)  # nobody will read it
+
+    app.add_exception_handler(ApiError, api_error)
+    app.add_exception_handler(ClientGoneError, client_gone)
+    app.add_exception_handler(errors.OctavoError, octavo_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _internal() -> Response:
+    message = "The server had an error while processing the request; its log says more."
+    return ApiError(500, message, kind="server_error", code="internal_error").response()

@@ -1,0 +1,131 @@
+"""Runs the engine requests of one HTTP request and watches them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from octavo.engine.types import Delta, Request, TokenLogprobs
+from octavo.errors import OctavoError
+from octavo.serving.context import Serving
+from octavo.serving.errors import ApiError, translate
+from octavo.serving.metrics import RequestTimer
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id, "chatcmpl-..."."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+class Generation:
+    """Several prompts of one HTTP request. Choice numbers are prompt * n + sample."""
+
+    def __init__(self, serving: Serving, requests: list[Request], prompt_field: str) -> None:
+        self._serving, self.requests, self._prompt_field = serving, requests, prompt_field
+        self.num_prompt_tokens = sum(len(request.prompt_ids) for request in requests)
+        self.num_output_tokens = 0
+        self.num_cached_tokens = 0
+        self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
+        self._n = requests[0].params.n
+
+    @property
+    def num_choices(self) -> int:
+        """Choices of the whole answer."""
+        return len(self.requests) * self._n
+
+    async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
+        """(choice, delta) as they come. Errors are ApiErrors. Closing aborts what still runs."""
+        try:
+            async with aclosing(self._merged()) as merged:
+                async for place, delta in merged:
+                    self._count(delta)
+                    if delta.prompt_logprobs is not None:
+                        self.prompt_logprobs[place] = delta.prompt_logprobs
+                    yield place * self._n + delta.index, delta
+        except OctavoError as error:
+            self._serving.metrics.refused(type(error).__name__)
+            raise translate(error, self._prompt_field) from error
+
+    def _count(self, delta: Delta) -> None:
+        if delta.finish_reason in ("error", "abort"):
+            message = delta.error or "The request was aborted."
+            raise ApiError(500, message, kind="server_error", code="generation_failed")
+        self.num_output_tokens += len(delta.token_ids)
+        self.num_cached_tokens += delta.num_cached_tokens or 0
+
+    def _merged(self) -> AsyncGenerator[tuple[int, Delta]]:
+        return self._one() if len(self.requests) == 1 else self._many()
+
+    async def _one(self) -> AsyncGenerator[tuple[int, Delta]]:
+        async with aclosing(self._observed(self.requests[0])) as stream:
+            async for delta in stream:
+                yield 0, delta
+
+    async def _many(self) -> AsyncGenerator[tuple[int, Delta]]:
+        arrivals: asyncio.Queue[tuple[int, Delta] | OctavoError | None] = asyncio.Queue()
+
+        async def pump(place: int, request: Request) -> None:
+            try:
+                async with aclosing(self._observed(request)) as stream:
+                    async for delta in stream:
+                        arrivals.put_nowait((place, delta))
+                arrivals.put_nowait(None)
+            except OctavoError as error:
+                arrivals.put_nowait(error)
+
+        tasks = [asyncio.create_task(pump(i, request)) for i, request in enumerate(self.requests)]
+        running = len(tasks)
+        try:
+            while running:
+                arrival = await arrivals.get()
+                if isinstance(arrival, OctavoError):
+                    raise arrival
+                if arrival is None:
+                    running -= 1
+                else:
+                    yield arrival
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _observed(self, request: Request) -> AsyncGenerator[Delta]:
+        timer = RequestTimer(self._serving.metrics, request)
+        try:
+            async with aclosing(self._serving.client.stream(request)) as stream:
+                async for delta in stream:
+                    timer.saw(delta)
+                    yield delta
+        finally:
+            timer.end()
+
+
+@dataclass
+class Choice:
+    """What one choice has become."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Append a delta."""
+        self.text += delta.text
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs or []
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        self.stop_reason = delta.stop_reason if delta.finish_reason else self.stop_reason
+
+
+async def collect(generation: Generation) -> list[Choice]:
+    """All choices, finished."""
+    choices = [Choice() for _ in range(generation.num_choices)]
+    async with aclosing(generation.deltas()) as deltas:
+        async for index, delta in deltas:
+            choices[index].add(delta)
+    return choices

@@ -1,0 +1,86 @@
+"""Fields of OpenAI's and vLLM's request bodies that this server has no use for.
+
+A field is never ignored in silence if it could change the answer: harmless ones are dropped, a
+value that asks for nothing is dropped, and everything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from octavo.serving.errors import invalid
+
+# They label or route a request; the answer is the same without them.
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "request_id",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "store",
+        "user",
+    }
+)
+
+# Known but not supported: the values besides null that ask for nothing.
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "add_special_tokens": (),
+    "allowed_token_ids": (),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "function_call": ("none",),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_reasoning": (True,),
+    "kv_transfer_params": (),
+    "length_penalty": (1, 1.0),
+    "logprob_token_ids": (),
+    "mm_processor_kwargs": ({},),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "reasoning_effort": ("none",),
+    "repetition_detection": (),
+    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "spaces_between_special_tokens": (True,),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "thinking_token_budget": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "truncation_side": (),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+    "vllm_xargs": ({},),
+    "web_search_options": (),
+}
+
+
+def drop_idle_fields(data: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """`data` without fields that ask for nothing. Raises 400 for a field outside `known` that asks
+    for something."""
+    known = frozenset(known)
+    kept = {name: value for name, value in data.items() if name in known}
+    for name in data.keys() - known - HARMLESS:
+        if name not in UNSUPPORTED:
+            raise invalid(name, f"{name}: there is no such parameter", "unknown_parameter")
+        if data[name] is not None and data[name] not in UNSUPPORTED[name]:
+            message = f"{name}: is not supported by this server"
+            raise invalid(name, message, "unsupported_parameter")
+    return kept

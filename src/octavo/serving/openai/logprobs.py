@@ -1,0 +1,94 @@
+"""Log-probabilities in OpenAI's two shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.engine.types import Logprob, TokenLogprobs
+from octavo.tokenizer import Tokenizer
+
+LEAST = -9999.0  # stands for minus infinity, which JSON cannot say
+
+
+def finite(logprob: float) -> float:
+    """The number as JSON can carry it."""
+    return max(logprob, LEAST)
+
+
+class TokenTexts:
+    """How tokens are written. A token that is no whole character is shown as its bytes."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+
+    def raw(self, token_id: int) -> bytes:
+        """The token's bytes."""
+        if self._tokenizer is None:
+            return f"token_id:{token_id}".encode()
+        return self._tokenizer.token_bytes(token_id)
+
+    def text(self, token_id: int) -> str:
+        """The token as a string."""
+        raw = self.raw(token_id)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def chat_logprobs(
+    positions: list[TokenLogprobs], num_top: int, texts: TokenTexts
+) -> dict[str, Any]:
+    """The `logprobs` object of a chat choice (or chunk)."""
+
+    def entry(token_id: int, candidate: Logprob) -> dict[str, Any]:
+        return {
+            "token": texts.text(token_id),
+            "logprob": finite(candidate.logprob),
+            "bytes": list(texts.raw(token_id)),
+        }
+
+    def position(candidates: TokenLogprobs) -> dict[str, Any]:
+        chosen, shown = next(iter(candidates.items()))
+        top = [entry(i, candidate) for i, candidate in best(candidates, num_top)]
+        return {**entry(chosen, shown), "top_logprobs": top}
+
+    return {"content": [position(candidates) for candidates in positions], "refusal": None}
+
+
+def completion_logprobs(
+    token_ids: list[int],
+    positions: list[TokenLogprobs | None],
+    num_top: int,
+    texts: TokenTexts,
+    offset: int,
+) -> dict[str, Any]:
+    """The `logprobs` object of a completion choice (or chunk). offset: characters of the choice's
+    text before these tokens. A position without candidates (the first of a prompt) shows null."""
+    tokens = [texts.text(token_id) for token_id in token_ids]
+    offsets: list[int] = []
+    logprobs: list[float | None] = []
+    tops: list[dict[str, float] | None] = []
+    for token_id, token, candidates in zip(token_ids, tokens, positions, strict=True):
+        offsets.append(offset)
+        offset += len(token)
+        if candidates is None:
+            logprobs.append(None)
+            tops.append(None)
+            continue
+        chosen = candidates[token_id]
+        top = {texts.text(i): finite(c.logprob) for i, c in best(candidates, num_top)}
+        logprobs.append(finite(chosen.logprob))
+        tops.append({**top, token: finite(chosen.logprob)})
+    return {
+        "tokens": tokens,
+        "token_logprobs": logprobs,
+        "top_logprobs": tops,
+        "text_offset": offsets,
+    }
+
+
+def best(candidates: TokenLogprobs, count: int) -> list[tuple[int, Logprob]]:
+    """The `count` most likely candidates, best first."""
+    ranked = sorted(candidates.items(), key=lambda item: (-item[1].logprob, item[0]))
+    return ranked[:count]

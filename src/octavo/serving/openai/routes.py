@@ -1,0 +1,82 @@
+"""The routes of the OpenAI protocol."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from octavo.serving.body import read_object, validate
+from octavo.serving.context import Serving, serving_of
+from octavo.serving.disconnect import EventStream, primed, unless_gone
+from octavo.serving.generation import Generation
+from octavo.serving.json import JsonResponse
+from octavo.serving.openai.chat import ChatFormat, chat_generation
+from octavo.serving.openai.completions import CompletionFormat, completion_generation
+from octavo.serving.openai.events import event_stream
+from octavo.serving.openai.fields import drop_idle_fields
+from octavo.serving.openai.models import list_models, show_model
+from octavo.serving.openai.protocol import ChatRequest, CompletionRequest, SamplingFields
+
+Fields = TypeVar("Fields", bound=SamplingFields)
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+
+def _accepts(model: type[SamplingFields]) -> dict[str, Any]:
+    """The OpenAPI description of a body that the handler itself reads."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("/chat/completions", openapi_extra=_accepts(ChatRequest))
+async def chat_completions(request: Request) -> Response:
+    """Answer a conversation."""
+    serving = serving_of(request)
+    body = await _parse(serving, request, ChatRequest)
+    generation = await chat_generation(serving, body)
+    format = ChatFormat(serving, body, generation.requests[0].request_id)
+    return await _answer(request, generation, format, body)
+
+
+@router.post("/completions", openapi_extra=_accepts(CompletionRequest))
+async def completions(request: Request) -> Response:
+    """Continue one or more texts."""
+    serving = serving_of(request)
+    body = await _parse(serving, request, CompletionRequest)
+    generation = await completion_generation(serving, body)
+    return await _answer(request, generation, CompletionFormat(serving, body, generation), body)
+
+
+@router.get("/models")
+async def models(request: Request) -> Response:
+    """The models this server answers for."""
+    return JsonResponse(list_models(serving_of(request)))
+
+
+@router.get("/models/{name:path}")
+async def model(request: Request, name: str) -> Response:
+    """One of them."""
+    return JsonResponse(show_model(serving_of(request), name))
+
+
+async def _parse(serving: Serving, request: Request, model: type[Fields]) -> Fields:
+    data = await read_object(request, serving.options.max_body_bytes)
+    body = validate(model, drop_idle_fields(data, model.model_fields))
+    serving.check_model(body.model)
+    serving.check_ready()
+    return body
+
+
+async def _answer(
+    request: Request,
+    generation: Generation,
+    format: ChatFormat | CompletionFormat,
+    body: SamplingFields,
+) -> Response:
+    if not body.streams:
+        return JsonResponse(await unless_gone(request.receive, format.whole(generation)))
+    events = event_stream(generation, format, body.wants_usage)
+    return EventStream(await primed(request.receive, events))

@@ -1,0 +1,17 @@
+"""Token counts of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.serving.generation import Generation
+
+
+def usage(generation: Generation) -> dict[str, Any]:
+    """The `usage` object."""
+    return {
+        "prompt_tokens": generation.num_prompt_tokens,
+        "completion_tokens": generation.num_output_tokens,
+        "total_tokens": generation.num_prompt_tokens + generation.num_output_tokens,
+        "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+    }

@@ -1,0 +1,22 @@
+"""How the HTTP server is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """port 0 chooses a free one. served_model_names: the model's names in the API, the first one
+    shown; empty for the name it was asked for by. api_keys: clients must send one of them (not for
+    /health). max_body_bytes: larger bodies get 413. shutdown_timeout_s: how long running requests
+    may go on after SIGTERM. log_level: uvicorn's ("critical" to "trace").
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    served_model_names: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = ()
+    max_body_bytes: int = 8 * 2**20
+    shutdown_timeout_s: int = 15
+    log_level: str = "info"

@@ -1,0 +1,75 @@
+"""Runs the app with uvicorn and the engine in a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import uvicorn
+
+from octavo.engine.options import EngineOptions
+from octavo.engine.process import EngineProcess
+from octavo.serving.app import create_app
+from octavo.serving.options import ServerOptions
+
+BACKLOG = 2048
+
+
+def serve(
+    engine: EngineOptions,
+    options: ServerOptions | None = None,
+    *,
+    factory: str = "octavo.engine.worker:load_engine",
+) -> None:
+    """Serve until SIGINT or SIGTERM. The port listens before the engine starts to load.
+
+    The first signal ends the taking of requests and lets running ones finish for
+    options.shutdown_timeout_s; the second ends everything. Raises OSError if the address is taken,
+    and what kept the engine from starting or made it die for good.
+    """
+    options = options or ServerOptions()
+    client = EngineProcess(engine, factory=factory)
+    listener = listen(options.host, options.port)
+    with listener:
+        asyncio.run(_serve(client, options, listener))
+    if client.failure is not None:
+        raise client.failure
+
+
+async def _serve(client: EngineProcess, options: ServerOptions, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        create_app(client, options),
+        log_level=options.log_level,
+        timeout_graceful_shutdown=options.shutdown_timeout_s,
+        access_log=options.log_level in ("debug", "trace"),
+        server_header=False,
+        lifespan="on",
+    )
+    server = uvicorn.Server(config)
+
+    async def stop_when_dead() -> None:
+        await client.wait_dead()
+        server.should_exit = True
+
+    watch = asyncio.create_task(stop_when_dead(), name="engine-watch")
+    await server.serve(sockets=[listener])
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError if the address is taken or not this machine's.
+
+    It names its protocol: asyncio switches Nagle's algorithm off only for sockets that do, and
+    with it each answer on a kept connection would come 40 ms late.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(BACKLOG)
+    return listener

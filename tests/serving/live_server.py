@@ -1,0 +1,108 @@
+"""A server on a loopback port, in a thread of the test process; its engine is a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from octavo.engine.options import EngineOptions
+from octavo.engine.process import EngineProcess
+from octavo.serving import ServerOptions, create_app
+from octavo.serving.server import listen
+from tests.serving.tiny_model import FACTORY
+
+
+@dataclass
+class LiveServer:
+    """url without a slash at the end; `client` belongs to the server's loop: read, do not call."""
+
+    url: str
+    client: EngineProcess
+    loop: asyncio.AbstractEventLoop
+    http: httpx.Client
+
+    def metrics(self) -> dict[str, float]:
+        """Sums of the /metrics samples by name."""
+        values: dict[str, float] = {}
+        for line in self.http.get("/metrics").text.splitlines():
+            if not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                name = name.partition("{")[0]
+                values[name] = values.get(name, 0.0) + float(value)
+        return values
+
+    def wait_idle(self, timeout_s: float = 5.0) -> dict[str, float]:
+        """Metrics once nothing runs; fails after timeout_s."""
+        end = time.monotonic() + timeout_s
+        while True:
+            values = self.metrics()
+            busy = values.get("octavo:num_requests_running", 1) + values.get(
+                "octavo:num_requests_waiting", 1
+            )
+            if busy == 0:
+                return values
+            assert time.monotonic() < end, values
+            time.sleep(0.02)
+
+    def wait_status(self, status: int, timeout_s: float = 20.0) -> httpx.Response:
+        """/health once it has this status."""
+        end = time.monotonic() + timeout_s
+        while (answer := self.http.get("/health")).status_code != status:
+            assert time.monotonic() < end, answer.text
+            time.sleep(0.02)
+        return answer
+
+
+@contextmanager
+def live_server(
+    model: Path | str,
+    backend: str = "fast",
+    factory: str = FACTORY,
+    server: ServerOptions | None = None,
+    wait: bool = True,
+    **engine: Any,
+) -> Iterator[LiveServer]:
+    """Run a server; with `wait`, until it is ready."""
+    client = EngineProcess(
+        EngineOptions(model=str(model), backend=backend, **engine), factory=factory
+    )
+    options = server or ServerOptions(served_model_names=("tiny",))
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(
+            create_app(client, options),
+            log_level="warning",
+            timeout_graceful_shutdown=2,
+            lifespan="on",
+        )
+        runner = uvicorn.Server(config)
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def main() -> None:
+            loops.append(asyncio.get_running_loop())
+            await runner.serve(sockets=[listener])
+
+        thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-server")
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            while not runner.started:
+                assert thread.is_alive()
+                time.sleep(0.01)
+            with httpx.Client(base_url=url, timeout=30) as http:
+                live = LiveServer(url, client, loops[0], http)
+                if wait:
+                    live.wait_status(200)
+                yield live
+        finally:
+            runner.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()

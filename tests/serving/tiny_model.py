@@ -1,0 +1,92 @@
+"""A model folder for the null backend: one token a byte, a chat template, scripted answers.
+
+After any text the null backend writes the printable characters in order, starting behind the last
+one of the prompt (behind a line break: "A"), and ends with the end token after "~".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from octavo.backends import BACKENDS
+from octavo.backends.null import NullBackend
+from octavo.engine.engine import Engine
+from octavo.engine.options import EngineOptions
+from octavo.engine.worker import Progress, load_engine
+
+VOCAB_SIZE = 320
+START, END = 256, 257
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_tiny_model(folder: Path, context: int = 4096) -> Path:
+    """Write the folder and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    golden = Path(__file__).parent.parent / "golden" / "tiny" / "llama"
+    config = json.loads((golden / "config.json").read_text())
+    config |= {"max_position_embeddings": context, "bos_token_id": 259, "eos_token_id": END}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes((golden / "model.safetensors").read_bytes())
+    _byte_tokenizer().save(str(folder / "tokenizer.json"))
+    settings = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _byte_tokenizer() -> Tokenizer:
+    letters = _byte_letters()
+    vocab = {letter: byte for byte, letter in letters.items()}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = ["<|im_start|>", "<|im_end|>", *(f"<|{i}|>" for i in range(258, VOCAB_SIZE))]
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
+    return tokenizer
+
+
+def _byte_letters() -> dict[int, str]:
+    """The letter that byte-level tokenizers write for each byte (GPT-2's table)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    table = {byte: chr(byte) for byte in plain}
+    table |= {byte: chr(256 + place) for place, byte in enumerate(others)}
+    assert set(table.values()) == set(ByteLevel.alphabet())
+    return table
+
+
+def script(token: int, position: int) -> int:
+    """The null backend's next token."""
+    if 32 <= token < 126:
+        return token + 1
+    return END if token == 126 else ord("A")
+
+
+class FastScript(NullBackend):
+    """Steps take no time."""
+
+    def __init__(self) -> None:
+        super().__init__(script)
+
+
+class SlowScript(NullBackend):
+    """Steps take five milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(script, step_s=0.005)
+
+
+def make_engine(options: EngineOptions, progress: Progress, located: object) -> Engine:
+    """The engine process's factory: knows the backends "fast" and "slow"."""
+    BACKENDS["fast"] = (__name__, "FastScript")
+    BACKENDS["slow"] = (__name__, "SlowScript")
+    return load_engine(options, progress, located)  # type: ignore[arg-type]
+
+
+FACTORY = f"{__name__}:make_engine"
