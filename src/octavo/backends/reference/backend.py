@@ -70,6 +70,7 @@ class ReferenceExecutable(Executable):
         self._num_blocks = num_blocks
 
     def forward(self, step: Step) -> Floats:
+        self._paged()
         check_step(step, self._limits())
         results: dict[Value, Floats] = {}
         for node, done in zip(self._graph.nodes, self._last_uses, strict=True):
