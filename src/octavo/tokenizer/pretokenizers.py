@@ -117,7 +117,6 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
             CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
             r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + SPACES,
         ),
-        nfc=True,
     ),
     "deepseek-llm": PreTokenizer(
         (

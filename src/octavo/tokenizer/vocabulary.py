@@ -1,0 +1,94 @@
+"""The vocabulary arrays of a GGUF file, checked once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import FormatError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+"""Values of tokenizer.ggml.token_type."""
+
+_PADDING = re.compile(r"\[PAD\d+\]")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The checked metadata of a vocabulary of V tokens.
+
+    pieces: V texts; types: int32 [V]; scores: float32 [V] (zeros where the file has none).
+    """
+
+    metadata: Mapping[str, Any]
+    pieces: list[str]
+    types: NDArray[np.int32]
+    scores: NDArray[np.float32]
+
+    @cached_property
+    def id_of(self) -> dict[str, int]:
+        """Piece -> id; of equal pieces the last."""
+        return {piece: token for token, piece in enumerate(self.pieces)}
+
+    def ids_of(self, *types: int) -> list[int]:
+        """Ids of the tokens of these types, in order."""
+        found: list[int] = np.flatnonzero(np.isin(self.types, types)).tolist()
+        return found
+
+    def texts(self, *types: int) -> list[str]:
+        """Texts of the tokens of these types; none of them is empty."""
+        return [piece for token in self.ids_of(*types) if (piece := self.pieces[token])]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of `tokenizer.ggml.<key>`."""
+        return self.metadata.get(f"tokenizer.ggml.{key}", default)
+
+    def token_id(self, key: str, default: int | None = None) -> int | None:
+        """A token id from `tokenizer.ggml.<key>_token_id`; None where there is no such token."""
+        value = self.get(f"{key}_token_id", default)
+        return value if isinstance(value, int) and 0 <= value < len(self.pieces) else None
+
+    def strings(self, key: str) -> list[str]:
+        """The strings of `tokenizer.ggml.<key>`. Raises FormatError if they are not there."""
+        return _strings(self.metadata, key)
+
+
+def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
+    """Check the vocabulary's arrays. Raises FormatError naming the key."""
+    pieces = _strings(metadata, "tokens")
+    types = _numbers(metadata, "token_type", len(pieces), np.int32, NORMAL).copy()
+    for token in np.flatnonzero(types == USER_DEFINED).tolist():
+        if _PADDING.fullmatch(pieces[token]):
+            types[token] = UNUSED  # filler rows of a padded embedding; no text means them
+    scores = _numbers(metadata, "scores", len(pieces), np.float32, 0.0)
+    return Vocabulary(metadata, pieces, types, scores)
+
+
+def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    name = f"tokenizer.ggml.{key}"
+    values = metadata.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        got = "nothing" if values is None else type(values).__name__
+        raise FormatError(f"{name}: expected an array of strings, got {got}")
+    return values
+
+
+def _numbers(
+    metadata: Mapping[str, Any], key: str, count: int, dtype: Any, default: float
+) -> NDArray[Any]:
+    name = f"tokenizer.ggml.{key}"
+    if name not in metadata:
+        return np.full(count, default, dtype)
+    try:
+        values = np.ascontiguousarray(metadata[name], dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"{name}: expected an array of numbers") from error
+    if values.shape != (count,):
+        raise FormatError(f"{name}: {values.size} entries for {count} tokens; the two must agree")
+    return values
