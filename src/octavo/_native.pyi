@@ -177,3 +177,21 @@ class SpmEncoder:
         unknown_id: int,
     ) -> None: ...
     def encode(self, text: str, parse_special: bool) -> list[int]: ...
+
+class BpeEncoder:
+    """BPE by ranked merges ("left right", best first) over V pieces; types is [V], GGUF's.
+
+    Raises ValueError if the lengths differ.
+    """
+
+    def __init__(
+        self,
+        pieces: list[str],
+        merges: list[str],
+        types: NDArray[np.int32],
+        *,
+        whole_words: bool,
+        unknown_id: int,
+    ) -> None: ...
+    def split(self, text: str, parse_special: bool) -> list[str | int]: ...
+    def encode_words(self, words: list[str]) -> list[int]: ...

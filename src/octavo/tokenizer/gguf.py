@@ -43,7 +43,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer | None:
 
 
 def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
-    from octavo.tokenizer.library import byte_level_encoder
+    from octavo.tokenizer.bpe import byte_level_encoder
     from octavo.tokenizer.pretokenizers import PRE_TOKENIZERS
 
     name = vocabulary.get("pre", "default")
@@ -52,7 +52,7 @@ def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
         raise UnsupportedError(
             f"tokenizer.ggml.pre: {name!r} is not supported; known: {', '.join(PRE_TOKENIZERS)}"
         )
-    encoder = byte_level_encoder(vocabulary, vocabulary.strings("merges"), rules)
+    encoder = byte_level_encoder(vocabulary, rules)
     special = _special(vocabulary, add_bos=rules.add_bos)
     return _tokenizer(vocabulary, encoder, special, "byte_level")
 
@@ -76,10 +76,10 @@ def _spm(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _gemma4(vocabulary: Vocabulary) -> Tokenizer:
-    from octavo.tokenizer.library import spaced_bpe_encoder
+    from octavo.tokenizer.bpe import spaced_encoder
 
-    encoder = spaced_bpe_encoder(vocabulary, vocabulary.strings("merges"))
-    return _tokenizer(vocabulary, encoder, _special(vocabulary, add_bos=True), "spm")
+    special = _special(vocabulary, add_bos=True)
+    return _tokenizer(vocabulary, spaced_encoder(vocabulary), special, "spm")
 
 
 def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:

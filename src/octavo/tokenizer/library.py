@@ -1,15 +1,12 @@
-"""Encoders on the `tokenizers` library, one function for each kind of GGUF vocabulary."""
+"""WordPiece and unigram encoders for GGUF vocabularies, on the `tokenizers` library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
-from tokenizers.models import BPE, Model, Unigram, WordPiece
+from tokenizers.models import Model, Unigram, WordPiece
 
 from octavo.tokenizer.pieces import SPACE_MARK
-from octavo.tokenizer.pretokenizers import PreTokenizer
 from octavo.tokenizer.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
 
 
@@ -51,41 +48,6 @@ def _library(
         library.pre_tokenizer = pre_tokenizer
     library.add_tokens(added)
     return library
-
-
-def byte_level_encoder(
-    vocabulary: Vocabulary, merges: Iterable[str], rules: PreTokenizer
-) -> LibraryEncoder:
-    """GPT-2 style BPE; merges are "left right", best first."""
-    vocab = vocabulary.id_of
-    model = BPE(dict(vocab), _known_merges(merges, vocab), ignore_merges=rules.ignore_merges)
-    splits = [pre_tokenizers.Split(Regex(text), "isolated") for text in rules.patterns]
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return LibraryEncoder(
-        model,
-        vocabulary,
-        normalizer=normalizers.NFC() if rules.nfc else None,
-        pre_tokenizer=pre_tokenizers.Sequence([*splits, to_bytes]),
-    )
-
-
-def spaced_bpe_encoder(vocabulary: Vocabulary, merges: Iterable[str]) -> LibraryEncoder:
-    """BPE by merges over SentencePiece's way of writing: U+2581 for a space, "<0xAB>" for bytes."""
-    vocab = vocabulary.id_of
-    model = BPE(dict(vocab), _known_merges(merges, vocab), byte_fallback=True, fuse_unk=True)
-    return LibraryEncoder(model, vocabulary, normalizer=normalizers.Replace(" ", SPACE_MARK))
-
-
-def _known_merges(merges: Iterable[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The merges as pairs, without those whose parts or result are no pieces (the library refuses
-    them). A left part may itself be a space."""
-    pairs = []
-    for merge in merges:
-        at = merge.find(" ", 1)
-        left, right = merge[:at], merge[at + 1 :]
-        if at > 0 and left in vocab and right in vocab and left + right in vocab:
-            pairs.append((left, right))
-    return pairs
 
 
 def wordpiece_encoder(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,6 @@ class Vocabulary:
     pieces: list[str]
     types: NDArray[np.int32]
     scores: NDArray[np.float32]
-
-    @cached_property
-    def id_of(self) -> dict[str, int]:
-        """Piece -> id; of equal pieces the last."""
-        return {piece: token for token, piece in enumerate(self.pieces)}
 
     def ids_of(self, *types: int) -> list[int]:
         """Ids of the tokens of these types, in order."""
@@ -73,7 +67,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
 def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     name = f"tokenizer.ggml.{key}"
     values = metadata.get(name)
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list) or not isinstance(next(iter(values), ""), str):
         got = "nothing" if values is None else type(values).__name__
         raise FormatError(f"{name}: expected an array of strings, got {got}")
     return values
