@@ -146,6 +146,12 @@ void bind_linear(nb::module_& m) {
   m.def("active_isa", &active_isa, "The instruction set of the kernels: avx512, avx2 or scalar.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
         "Activations [M, K] as (int8 q[M, K], scale[M, K/32], scale * sum[M, K/32]).");
+  m.def(
+      "packed_bytes",
+      [](int source, int64_t n, int64_t k) {
+        return plan_panels(static_cast<SourceType>(source), n, k, false).size_bytes();
+      },
+      nb::arg("source_type"), nb::arg("n"), nb::arg("k"), "Bytes of a packed [n, k] matrix.");
   m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"),
         nb::call_guard<nb::gil_scoped_release>(), "Best int8 rate in registers, operations/s.");
   m.def("measure_read_speed", &measure_read_speed, nb::arg("bytes"), nb::arg("threads"),

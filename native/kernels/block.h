@@ -1,26 +1,46 @@
 // Blocks of the file's quantized formats, as unsigned elements, scales and mins.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/format.h"
 #include "kernels/half.h"
 
 namespace octavo {
 
+static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
+
+// The low and the high nibbles of 16 bytes, as 16 + 16 elements; eight at a time, since compilers
+// make little of the plain loop.
+inline void split_nibbles(const uint8_t* bytes, uint8_t* out) {
+  for (int i = 0; i < 16; i += 8) {
+    const auto both = load_as<uint64_t>(bytes + i);
+    const uint64_t low = both & 0x0f0f0f0f0f0f0f0fu;
+    const uint64_t high = both >> 4 & 0x0f0f0f0f0f0f0f0fu;
+    std::memcpy(out + i, &low, 8);
+    std::memcpy(out + 16 + i, &high, 8);
+  }
+}
+
+// Eight bytes, byte i being 16 if bit i of `bits` is set, else 0.
+inline uint64_t spread_bits(uint32_t bits) {
+  const uint64_t one_each = (bits & 0xff) * 0x0101010101010101u & 0x8040201008040201u;
+  return (one_each + 0x7f7f7f7f7f7f7f7fu) >> 3 & 0x1010101010101010u;
+}
+
 // Elements of group `group` (0..kSuper-1) of a block, in column order, unsigned.
 template <SourceType S>
 inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
   if constexpr (S == SourceType::kQ4_1) {
-    for (int i = 0; i < 16; ++i) {
-      out[i] = block[4 + i] & 15;
-      out[i + 16] = block[4 + i] >> 4;
-    }
+    split_nibbles(block + 4, out);
   } else if constexpr (S == SourceType::kQ5_0) {
-    const uint32_t high = load_as<uint32_t>(block + 2);
-    for (int i = 0; i < 16; ++i) {
-      out[i] = static_cast<uint8_t>((block[6 + i] & 15) | ((high >> i & 1) << 4));
-      out[i + 16] = static_cast<uint8_t>((block[6 + i] >> 4) | ((high >> (i + 16) & 1) << 4));
+    split_nibbles(block + 6, out);
+    const auto high = load_as<uint32_t>(block + 2);
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t eight = load_as<uint64_t>(out + i * 8) | spread_bits(high >> (i * 8));
+      std::memcpy(out + i * 8, &eight, 8);
     }
   } else if constexpr (S == SourceType::kQ8_0) {
     for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
