@@ -1,0 +1,169 @@
+"""Same answer whatever the company: a request's ids and logprobs are the same bits however it is
+batched, chunked, cached, preempted, and on however many threads it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from octavo.backends import BackendOptions, Executable, get_backend
+from octavo.decoding.params import SamplingParams
+from octavo.engine import Collector, Engine, EngineOptions, Request, RequestOutput, plan_engine
+from octavo.machine import memory
+from octavo.models import build_graph, config_from
+from octavo.tokenizer import Tokenizer, load_tokenizer
+from octavo.weights import open_checkpoint, resolve
+
+pytestmark = pytest.mark.model
+
+BLOCK = 32
+MAX_TOKENS, MAX_ROWS = 512, 24
+STORY = (
+    "The old lighthouse keeper climbed the stairs every evening, counted the boats that had come "
+    "home, and wrote their names into a book that nobody but him had ever opened. "
+)
+TAILS = [
+    "One night",
+    "The book",
+    "He knew that",
+    "A storm",
+    "Nobody ever asked him why, but",
+    "When the last boat",
+]
+SHORT = [
+    "Hello",
+    "The capital of France is",
+    "1, 2, 3, 4,",
+    "def fibonacci(n):",
+    "Water boils at",
+    "Once upon a time there was a small robot who",
+    "Die Hauptstadt von Deutschland ist",
+    "The three primary colours are",
+    "import numpy as",
+    "\n\n",
+    "Q: Why is the sky blue?\nA:",
+    "日本の首都は",
+]
+PROMPTS = [STORY * 2 + tail for tail in TAILS] + [STORY * 5 + tail for tail in TAILS[:2]]
+PROMPTS += SHORT + [text + " " + STORY for text in SHORT[:4]]
+
+
+@dataclass(frozen=True)
+class Company:
+    """How the requests are run. warm: run twice on one cache, the second time counts."""
+
+    rows: int
+    budget: int
+    caching: bool = False
+    warm: bool = False
+    num_blocks: int = 400
+
+
+ALONE = Company(rows=2, budget=512)  # two, for requests of two samples
+SMALL_POOL = 9  # the largest request alone needs 7 blocks
+COMPANIES = [
+    Company(rows=2, budget=16, caching=True),
+    Company(rows=3, budget=64),
+    Company(rows=3, budget=512, caching=True, warm=True),
+    Company(rows=8, budget=16, caching=True, warm=True),
+    Company(rows=8, budget=512, num_blocks=SMALL_POOL),
+    Company(rows=24, budget=16, caching=True),
+    Company(rows=24, budget=64, caching=True, num_blocks=SMALL_POOL),
+    Company(rows=24, budget=64, caching=True, warm=True),
+    Company(rows=24, budget=512),
+]
+
+
+def compiled(num_threads: int) -> Executable:
+    checkpoint = open_checkpoint(resolve("smollm2"))
+    config = config_from(checkpoint)
+    graph = build_graph(config, checkpoint.tensors)
+    options = BackendOptions(num_threads=num_threads, max_tokens=MAX_TOKENS, max_seqs=MAX_ROWS)
+    return get_backend("cpu").compile(graph, checkpoint, config, options)
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=lambda n: f"{n}-threads")
+def executable(request: pytest.FixtureRequest) -> Iterator[Executable]:
+    executable = compiled(request.param)
+    yield executable
+    executable.close()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    tokenizer = load_tokenizer(open_checkpoint(resolve("smollm2")))
+    assert tokenizer is not None
+    return tokenizer
+
+
+def requests(tokenizer: Tokenizer) -> list[Request]:
+    """24 requests; a few are long enough to outgrow the blocks they were admitted with, some
+    have several samples, some draw at random, some are penalised."""
+    found = []
+    for i, prompt in enumerate(PROMPTS):
+        params = SamplingParams(
+            max_tokens=66 if 8 <= i < 12 else 2 + i % 4,
+            temperature=0.9 if i % 6 == 5 else 0.0,
+            repetition_penalty=1.1 if i % 5 == 4 else 1.0,
+            n=2 if i % 12 == 5 else 1,
+            seed=i,
+            logprobs=2,
+            prompt_logprobs=0 if i % 8 == 1 else None,
+            ignore_eos=True,
+        )
+        found.append(Request(str(i), tokenizer.encode(prompt), params))
+    return found
+
+
+def engine_for(executable: Executable, company: Company) -> Engine:
+    options = EngineOptions(
+        "smollm2",
+        max_num_seqs=company.rows,
+        max_num_batched_tokens=company.budget,
+        num_kv_blocks=company.num_blocks,
+        enable_prefix_caching=company.caching,
+        max_model_len=SMALL_POOL * BLOCK,
+    )
+    plan = plan_engine(
+        executable.plan, executable.config.context_length, options, memory(), 1, "smollm2"
+    )
+    return Engine(executable, None, options, plan)
+
+
+def answers(engine: Engine, wanted: list[Request]) -> list[RequestOutput]:
+    collectors = {request.request_id: Collector(request) for request in wanted}
+    for request in wanted:
+        engine.add_request(request)
+    while engine.has_work():
+        for delta in engine.step():
+            collectors[delta.request_id].add(delta)
+    assert engine.stats().num_used_blocks == 0
+    return [collector.output for collector in collectors.values()]
+
+
+@pytest.fixture(scope="module")
+def lone(tokenizer: Tokenizer) -> list[RequestOutput]:
+    """What each request gets when it is alone, on two threads."""
+    executable = compiled(num_threads=2)
+    engine = engine_for(executable, ALONE)
+    found = [answers(engine, [request])[0] for request in requests(tokenizer)]
+    executable.close()
+    return found
+
+
+@pytest.mark.parametrize("company", COMPANIES, ids=str)
+def test_ids_and_logprobs_are_bit_equal(
+    company: Company, executable: Executable, tokenizer: Tokenizer, lone: list[RequestOutput]
+) -> None:
+    engine = engine_for(executable, company)
+    if company.warm:
+        answers(engine, requests(tokenizer))
+    found = answers(engine, requests(tokenizer))
+    for got, expected in zip(found, lone, strict=True):
+        assert got.outputs == expected.outputs  # ids, logprobs, ranks, text, reasons
+        assert got.prompt_logprobs == expected.prompt_logprobs
+    stats = engine.stats()
+    assert (stats.num_preemptions > 0) == (company.num_blocks == SMALL_POOL)
+    assert (stats.prefix_cache_hits > 0) == company.caching
