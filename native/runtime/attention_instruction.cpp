@@ -17,6 +17,7 @@ struct Item {
 class Attend : public Instruction {
  public:
   explicit Attend(AttentionSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "attention"; }
 
   void prepare(RunContext& ctx) override {
     Instruction::prepare(ctx);

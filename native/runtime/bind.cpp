@@ -170,6 +170,8 @@ void bind_executor(nb::module_& m) {
   c.def(nb::init<int, int64_t, int64_t>(), "num_threads"_a, "max_tokens"_a, "max_rows"_a);
   c.def_prop_ro("num_threads", &Executor::num_threads);
   c.def_prop_ro("weight_bytes", &Executor::weight_bytes);
+  c.def("set_profiling", &Executor::set_profiling, "on"_a);
+  c.def("profile", &Executor::profile);
   c.def_prop_ro("scratch_bytes", &Executor::scratch_bytes);
   c.def(
       "plan_matrix",

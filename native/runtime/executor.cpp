@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -169,10 +170,27 @@ void Executor::check(const StepView& s) const {
   }
 }
 
+void Executor::set_profiling(bool on) { seconds_.assign(on ? program_.size() : 0, 0.0); }
+
+std::vector<std::pair<std::string, double>> Executor::profile() const {
+  std::vector<std::pair<std::string, double>> result;
+  for (size_t i = 0; i < seconds_.size(); ++i) {
+    result.emplace_back(program_[i]->name(), seconds_[i]);
+  }
+  return result;
+}
+
 void Executor::run_program(int tid) {
+  using Clock = std::chrono::steady_clock;
+  const bool timed = tid == 0 && !seconds_.empty();
+  Clock::time_point start = timed ? Clock::now() : Clock::time_point();
   for (size_t i = 0; i < program_.size(); ++i) {
-    if (i > 0) pool_.barrier();
     program_[i]->run(context_, tid, scratch_[tid]);
+    pool_.barrier();
+    if (!timed) continue;
+    const Clock::time_point now = Clock::now();
+    seconds_[i] += std::chrono::duration<double>(now - start).count();
+    start = now;
   }
 }
 
@@ -203,7 +221,6 @@ void Executor::run(const StepView& step, const SamplingView& sampling, const Sam
   std::atomic<int64_t> next{0};
   pool_.run([&](int tid) {
     run_program(tid);
-    pool_.barrier();
     for (int64_t r = next++; r < sampling.rows; r = next++) {
       sample_row(logits + r * output_width_, output_width_, sampling, r, out, *samplers_[tid]);
     }

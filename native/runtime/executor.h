@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/arena.h"
@@ -45,6 +47,11 @@ class Executor {
   void set_output_width(int64_t width) { output_width_ = width; }
   int64_t output_width() const { return output_width_; }
 
+  // While on, run adds up how long each instruction takes, its closing barrier included.
+  void set_profiling(bool on);
+  // (instruction name, seconds) in program order since profiling was switched on.
+  std::vector<std::pair<std::string, double>> profile() const;
+
   // Runs one step; logits is [R][output_width]. Throws std::invalid_argument if an index of the
   // step is out of range.
   void run(const StepView& step, float* logits);
@@ -74,6 +81,7 @@ class Executor {
   Arena logits_;  // of run with sampling; [max_rows][output_width]
   std::vector<std::unique_ptr<SamplerScratch>> samplers_;  // one a thread, made on first use
   int64_t output_width_ = 0;
+  std::vector<double> seconds_;  // one an instruction; empty: not profiling
   RunContext context_;
 };
 

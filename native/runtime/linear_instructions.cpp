@@ -48,6 +48,7 @@ void add_bias(const std::vector<float>& bias, int64_t column, int64_t n, float* 
 class Linear : public Instruction {
  public:
   explicit Linear(LinearSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "linear"; }
 
   void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
     const int64_t rows = ctx.rows(s_.rows);
@@ -116,6 +117,7 @@ class Linear : public Instruction {
 class Gated : public Instruction {
  public:
   explicit Gated(GatedSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "gated"; }
 
   void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
     const int64_t rows = ctx.rows(s_.rows);

@@ -17,6 +17,7 @@ void quantize_row(const float* x, Buffer& out, int64_t row) {
 class Embed : public Instruction {
  public:
   explicit Embed(EmbedSpec spec) : s_(spec) {}
+  const char* name() const override { return "embed"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     const PanelMatrix& table = (*ctx.matrices)[s_.matrix];
     Buffer& out = ctx.buffer(s_.out);
@@ -35,6 +36,7 @@ class Embed : public Instruction {
 class Norm : public Instruction {
  public:
   explicit Norm(NormSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "norm"; }
   void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
     const Buffer& in = ctx.buffer(s_.in);
     const int64_t run_length = static_cast<int64_t>(s_.weight.size());
@@ -56,6 +58,7 @@ class Norm : public Instruction {
 class Quantize : public Instruction {
  public:
   explicit Quantize(QuantizeSpec spec) : s_(spec) {}
+  const char* name() const override { return "quantize"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
     const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
@@ -71,6 +74,7 @@ class Quantize : public Instruction {
 class Angles : public Instruction {
  public:
   explicit Angles(AnglesSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "angles"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     Buffer& out = ctx.buffer(s_.out);
     const int64_t half = static_cast<int64_t>(s_.inv_freq.size());
@@ -94,6 +98,7 @@ class Angles : public Instruction {
 class Heads : public Instruction {
  public:
   explicit Heads(HeadsSpec spec) : s_(std::move(spec)) {}
+  const char* name() const override { return "heads"; }
 
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     // One item is one KV head of one token with its share of the query heads.
@@ -139,6 +144,7 @@ class Heads : public Instruction {
 class ElementwiseRows : public Instruction {
  public:
   explicit ElementwiseRows(ElementwiseSpec spec) : s_(spec) {}
+  const char* name() const override { return "elementwise"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     // Without a buffer it works in place on the logits (a soft cap after the head).
     const int64_t width = s_.out >= 0 ? ctx.buffer(s_.out).width : ctx.logits_width;
@@ -172,6 +178,7 @@ class ElementwiseRows : public Instruction {
 class Select : public Instruction {
  public:
   explicit Select(SelectSpec spec) : s_(spec) {}
+  const char* name() const override { return "select"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
     Buffer& out = ctx.buffer(s_.out);
@@ -189,6 +196,7 @@ class Select : public Instruction {
 class Output : public Instruction {
  public:
   explicit Output(OutputSpec spec) : s_(spec) {}
+  const char* name() const override { return "output"; }
   void run(RunContext& ctx, int tid, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
     const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());

@@ -79,6 +79,7 @@ constexpr int64_t kTileFloats = 128 * 1024;
 class Instruction {
  public:
   virtual ~Instruction() = default;
+  virtual const char* name() const = 0;
   virtual void prepare(RunContext&) { next_.store(0, std::memory_order_relaxed); }
   virtual void run(RunContext& ctx, int tid, ThreadScratch& scratch) = 0;
 
