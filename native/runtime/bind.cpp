@@ -166,6 +166,8 @@ void bind_instructions(nb::class_<Executor>& c) {
 }  // namespace
 
 void bind_executor(nb::module_& m) {
+  m.def("preferred_kv_dtype",
+        [] { return runtime_kernels().preferred_kv == KvType::kBF16 ? "bf16" : "f16"; });
   nb::class_<Executor> c(m, "Executor");
   c.def(nb::init<int, int64_t, int64_t>(), "num_threads"_a, "max_tokens"_a, "max_rows"_a);
   c.def_prop_ro("num_threads", &Executor::num_threads);

@@ -170,7 +170,9 @@ void Executor::check(const StepView& s) const {
   }
 }
 
-void Executor::set_profiling(bool on) { seconds_.assign(on ? program_.size() : 0, 0.0); }
+void Executor::set_profiling(bool on) {
+  seconds_.assign(on ? program_.size() : 0, 0.0);
+}
 
 std::vector<std::pair<std::string, double>> Executor::profile() const {
   std::vector<std::pair<std::string, double>> result;

@@ -10,12 +10,15 @@ extern const RuntimeKernels kernels_scalar;
 #if defined(__x86_64__)
 extern const RuntimeKernels kernels_avx2;
 extern const RuntimeKernels kernels_avx512;
+extern const RuntimeKernels kernels_avx512_bf16;
 #endif
 
 const RuntimeKernels& runtime_kernels() {
 #if defined(__x86_64__)
   const char* isa = active_isa();
-  if (std::strcmp(isa, "avx512") == 0) return kernels_avx512;
+  if (std::strcmp(isa, "avx512") == 0) {
+    return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
+  }
   if (std::strcmp(isa, "avx2") == 0) return kernels_avx2;
 #endif
   return kernels_scalar;

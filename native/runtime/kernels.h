@@ -22,7 +22,8 @@ constexpr int64_t padded_head_dim(int64_t head_dim) {
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
 //
 // Row r is token r / group, head r % group. A KV block holds, for each layer and KV head, K as
-// [padded_head_dim][32 tokens] and then V as [32 tokens][padded_head_dim].
+// [padded_head_dim][32 tokens] and then V as [32 tokens][padded_head_dim]; a table may keep bf16 in
+// an order of its own (attention_bf16.inl), since nothing else looks inside a block.
 struct AttentionTask {
   const float* q;  // token 0, first head of the group; heads follow each other, tokens are ld apart
   float* out;
@@ -42,6 +43,7 @@ struct AttentionTask {
 
 struct RuntimeKernels {
   const char* name;
+  KvType preferred_kv;  // the 16-bit type that is fastest here
   // out = x / sqrt(mean(x^2) + eps) * (w + offset), n elements; out may be x.
   void (*rms_norm)(const float* x, const float* w, float* out, int64_t n, float eps, float offset);
   // gate = act(gate) * up
@@ -63,8 +65,9 @@ struct RuntimeKernels {
 };
 
 inline size_t attention_scratch_floats(int64_t head_dim) {
-  // q, chunk output, total output; scores; six per-row numbers
-  return static_cast<size_t>(kTileRows) * (3 * padded_head_dim(head_dim) + kBlockTokens + 6) + 64;
+  // q, chunk output, total output; scores; sums by lane and four per-row numbers
+  return static_cast<size_t>(kTileRows) * (3 * padded_head_dim(head_dim) + kBlockTokens + 16 + 4) +
+         64;
 }
 
 // Chosen once from cpuid; OCTAVO_ISA lowers it.

@@ -195,135 +195,182 @@ struct Range {
   int end;
 };
 
+inline void prefetch(const void* p, int64_t bytes) {
+  const char* c = static_cast<const char*>(p);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(c + i, 0, 2);
+}
+
+// How queries, keys and probabilities meet: float arithmetic on K [head_dim][32], V [32][head_dim].
 template <class T>
+struct PlainMath {
+  using Query = float;        // [rows][padded head_dim]
+  using Probability = float;  // [rows][32], in place of the scores
+  static constexpr int64_t block_bytes(int64_t d) {
+    return 2 * kBlockTokens * d * static_cast<int64_t>(sizeof(T));
+  }
+
+  static void load_query(const float* q, int64_t head_dim, int64_t, float scale, Query* out) {
+    scale_rows(q, out, head_dim, scale);
+  }
+  static void scores(int rows, const Query* q, int64_t d, int64_t head_dim, const uint8_t* block,
+                     float* out) {
+    product32_rows<kMicroRows>(rows, q, d, reinterpret_cast<const T*>(block), kBlockTokens, 0,
+                               static_cast<int>(head_dim), out, kBlockTokens, nullptr);
+  }
+  static void round_probabilities(float*) {}
+  // out = fade * out + p V over the keys in span.
+  static void values(int rows, const float* p, int64_t d, const uint8_t* block, Range span,
+                     float* out, const float* fade) {
+    const T* v = reinterpret_cast<const T*>(block) + d * kBlockTokens;
+    for (int64_t c = 0; c < d; c += kBlockTokens) {
+      product32_rows<kMicroRows>(rows, p, kBlockTokens, v + c, d, span.begin, span.end, out + c, d,
+                                 fade);
+    }
+  }
+};
+
+template <class Math>
 class Attention {
  public:
   Attention(const AttentionTask& task, float* scratch)
       : t_(task), head_dim_(task.head_dim), d_(padded_head_dim(task.head_dim)) {
     rows_ = t_.num_tokens * t_.group;
-    q_ = scratch;
-    out_ = q_ + kTileRows * d_;
+    q_ = reinterpret_cast<typename Math::Query*>(scratch);
+    out_ = scratch + kTileRows * d_;
     total_ = out_ + kTileRows * d_;
     scores_ = total_ + kTileRows * d_;
     max_ = scores_ + kTileRows * kBlockTokens;
     sum_ = max_ + kTileRows;
-    fade_ = sum_ + kTileRows;
+    fade_ = sum_ + kTileRows * kW;
     total_max_ = fade_ + kTileRows;
     total_sum_ = total_max_ + kTileRows;
+    for (int r = 0; r < rows_; ++r) {
+      const int position = t_.first_position + r / t_.group;
+      sees_[r] = {first_key(position), position + 1};
+    }
   }
 
   void run() {
-    load_queries();
-    const int last = t_.first_position + t_.num_tokens - 1;
-    const int first_block = first_key(t_.first_position) / kBlockTokens;
-    reset(0, rows_, out_, max_, sum_);
-    reset(0, rows_, total_, total_max_, total_sum_);
-    for (int b = first_block; b <= last / kBlockTokens; ++b) {
-      if (b % kChunkBlocks == 0 && b != first_block) merge_chunk();
+    for (int r = 0; r < rows_; ++r) {
+      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
+      Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+    }
+    const int last = (t_.first_position + t_.num_tokens - 1) / kBlockTokens;
+    const int first = first_key(t_.first_position) / kBlockTokens;
+    reset(out_, max_, sum_);
+    chunks_ = 0;
+    for (int b = first; b <= last; ++b) {
+      if (b % kChunkBlocks == 0 && b != first) merge_chunk();
+      if (b < last) prefetch(block_at(b + 1), Math::block_bytes(d_));
       block(b);
     }
-    merge_chunk();
+    if (chunks_ > 0) merge_chunk();
     write_out();
   }
 
  private:
+  const uint8_t* block_at(int b) const { return t_.kv + t_.blocks[b] * t_.block_stride; }
+
   int first_key(int position) const {
     return t_.window > 0 ? std::max(0, position - t_.window + 1) : 0;
   }
-  int position(int row) const { return t_.first_position + row / t_.group; }
 
   // Keys of block b that row sees, as offsets in the block; empty if begin >= end.
   Range visible(int row, int b) const {
-    const int p = position(row), base = b * kBlockTokens;
-    return {std::max(0, first_key(p) - base), std::min(kBlockTokens, p + 1 - base)};
+    const int base = b * kBlockTokens;
+    return {std::max(0, sees_[row].begin - base), std::min(kBlockTokens, sees_[row].end - base)};
   }
 
-  void load_queries() {
-    for (int r = 0; r < rows_; ++r) {
-      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
-      scale_rows(q, q_ + r * d_, head_dim_, t_.scale);
-    }
-  }
-
-  void reset(int begin, int end, float* out, float* max_row, float* sum_row) {
-    std::fill(out + begin * d_, out + end * d_, 0.0f);
-    std::fill(max_row + begin, max_row + end, -std::numeric_limits<float>::infinity());
-    std::fill(sum_row + begin, sum_row + end, 0.0f);
+  void reset(float* out, float* max_row, float* sum_row) {
+    std::fill(out, out + rows_ * d_, 0.0f);
+    std::fill(max_row, max_row + rows_, -std::numeric_limits<float>::infinity());
+    std::fill(sum_row, sum_row + rows_ * kW, 0.0f);
   }
 
   void block(int b) {
-    const T* k = reinterpret_cast<const T*>(t_.kv + t_.blocks[b] * t_.block_stride);
-    const T* v = k + d_ * kBlockTokens;
+    const uint8_t* kv = block_at(b);
     for (int r = 0; r < rows_; r += kMicroRows) {
       const int n = std::min(kMicroRows, rows_ - r);
-      Range span = {kBlockTokens, 0};
-      for (int i = r; i < r + n; ++i) {
-        const Range x = visible(i, b);
-        if (x.begin >= x.end) continue;
-        span = {std::min(span.begin, x.begin), std::max(span.end, x.end)};
-      }
+      // A later token sees at least as far, and starts no earlier.
+      Range span = {visible(r, b).begin, visible(r + n - 1, b).end};
       if (span.begin >= span.end) continue;
-      product32_rows<kMicroRows>(n, q_ + r * d_, d_, k, kBlockTokens, 0,
-                                 static_cast<int>(head_dim_), scores_ + r * kBlockTokens,
-                                 kBlockTokens, nullptr);
-      for (int i = r; i < r + n; ++i) softmax_row(i, visible(i, b));
-      for (int64_t c = 0; c < d_; c += kBlockTokens) {
-        product32_rows<kMicroRows>(n, scores_ + r * kBlockTokens, kBlockTokens, v + c, d_,
-                                   span.begin, span.end, out_ + r * d_ + c, d_, fade_ + r);
-      }
+      Math::scores(n, q_ + r * d_, d_, head_dim_, kv, scores_ + r * kBlockTokens);
+      softmax_rows(r, n, b);
+      Math::values(n, scores_ + r * kBlockTokens, d_, kv, span, out_ + r * d_, fade_ + r);
     }
   }
 
   // scores -> probabilities against the running maximum; fade_ is what earlier sums shrink by.
-  void softmax_row(int row, Range seen) {
+  void softmax_rows(int first, int n, int b) {
+    constexpr float kLowest = -std::numeric_limits<float>::infinity();
+    float shrink[kMicroRows + kW] = {};
+    for (int i = 0; i < n; ++i) {
+      const int row = first + i;
+      const Range seen = visible(row, b);
+      float* s = scores_ + row * kBlockTokens;
+      if (t_.softcap > 0) softcap(s, s, kBlockTokens, t_.softcap);
+      if (seen.begin > 0) std::fill(s, s + std::min(seen.begin, kBlockTokens), kLowest);
+      if (seen.end < kBlockTokens) std::fill(s + std::max(seen.end, 0), s + kBlockTokens, kLowest);
+      Vec m = load(s);
+      for (int j = 1; j < kCols; ++j) m = max(m, load(s + j * kW));
+      const float old = max_[row];
+      max_[row] = std::max(old, reduce_max(m));
+      shrink[i] = seen.begin < seen.end ? old - max_[row] : 0.0f;
+    }
+    for (int i = 0; i < n; i += kW) store(shrink + i, exp_vec(load(shrink + i)));
+    for (int i = 0; i < n; ++i) probabilities(first + i, visible(first + i, b), shrink[i]);
+  }
+
+  void probabilities(int row, Range seen, float fade) {
     float* s = scores_ + row * kBlockTokens;
-    if (seen.begin >= seen.end) {
+    if (seen.begin >= seen.end) {  // sees nothing here: add nothing, shrink nothing
       std::fill(s, s + kBlockTokens, 0.0f);
       fade_[row] = 1.0f;
+      Math::round_probabilities(s);
       return;
     }
-    if (t_.softcap > 0) softcap(s, s, kBlockTokens, t_.softcap);
-    std::fill(s, s + seen.begin, -std::numeric_limits<float>::infinity());
-    std::fill(s + seen.end, s + kBlockTokens, -std::numeric_limits<float>::infinity());
-    Vec m = load(s);
-    for (int j = 1; j < kCols; ++j) m = max(m, load(s + j * kW));
-    const float new_max = std::max(max_[row], reduce_max(m));
-    float fade[kW];
-    store(fade, exp_vec(set1(max_[row] - new_max)));
-    const Vec shift = set1(new_max);
+    const Vec shift = set1(max_[row]);
     for (int j = 0; j < kCols; ++j) store(s + j * kW, exp_vec(sub(load(s + j * kW), shift)));
-    std::fill(s, s + seen.begin, 0.0f);
-    std::fill(s + seen.end, s + kBlockTokens, 0.0f);
+    if (seen.begin > 0) std::fill(s, s + seen.begin, 0.0f);
+    if (seen.end < kBlockTokens) std::fill(s + seen.end, s + kBlockTokens, 0.0f);
     Vec total = load(s);
     for (int j = 1; j < kCols; ++j) total = add(total, load(s + j * kW));
-    max_[row] = new_max;
-    fade_[row] = fade[0];
-    sum_[row] = sum_[row] * fade[0] + reduce_add(total);
+    fade_[row] = fade;
+    store(sum_ + row * kW, fma(load(sum_ + row * kW), set1(fade), total));
+    Math::round_probabilities(s);
   }
 
   // Adds the chunk's partial sums to the total and starts a new chunk. A chunk is 512 keys at fixed
   // positions, so the order of additions is the same however the work was cut.
   void merge_chunk() {
+    if (chunks_++ == 0) std::fill(total_sum_, total_sum_ + rows_, 0.0f);
     for (int r = 0; r < rows_; ++r) {
-      if (sum_[r] == 0.0f) continue;  // saw no key of this chunk
+      const float sum = reduce_add(load(sum_ + r * kW));
+      if (sum == 0.0f) continue;  // saw no key of this chunk
+      if (total_sum_[r] == 0.0f) {
+        std::copy(out_ + r * d_, out_ + (r + 1) * d_, total_ + r * d_);
+        total_sum_[r] = sum;
+        total_max_[r] = max_[r];
+        continue;
+      }
       const float top = std::max(total_max_[r], max_[r]);
       float a[kW], b[kW];
       store(a, exp_vec(set1(total_max_[r] - top)));
       store(b, exp_vec(set1(max_[r] - top)));
-      if (total_sum_[r] == 0.0f) a[0] = 0.0f;
       const Vec va = set1(a[0]), vb = set1(b[0]);
       map2(total_ + r * d_, out_ + r * d_, total_ + r * d_, d_,
            [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
-      total_sum_[r] = total_sum_[r] * a[0] + sum_[r] * b[0];
+      total_sum_[r] = total_sum_[r] * a[0] + sum * b[0];
       total_max_[r] = top;
     }
-    reset(0, rows_, out_, max_, sum_);
+    reset(out_, max_, sum_);
   }
 
   void write_out() {
     for (int r = 0; r < rows_; ++r) {
       float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * head_dim_;
-      scale_rows(total_ + r * d_, out, head_dim_, 1.0f / total_sum_[r]);
+      const float sum = chunks_ > 0 ? total_sum_[r] : reduce_add(load(sum_ + r * kW));
+      scale_rows((chunks_ > 0 ? total_ : out_) + r * d_, out, head_dim_, 1.0f / sum);
     }
   }
 
@@ -331,20 +378,17 @@ class Attention {
   int64_t head_dim_;
   int64_t d_;  // padded
   int rows_;
-  float *q_, *out_, *total_, *scores_, *max_, *sum_, *fade_, *total_max_, *total_sum_;
+  int chunks_ = 0;         // merged so far
+  Range sees_[kTileRows];  // keys by row, counted from the sequence's start
+  typename Math::Query* q_;
+  float *out_, *total_, *scores_, *max_, *sum_, *fade_, *total_max_, *total_sum_;
 };
 
 void attend(const AttentionTask& task, KvType type, float* scratch) {
-  if (type == KvType::kF32) return Attention<float>(task, scratch).run();
-  if (type == KvType::kF16) return Attention<uint16_t>(task, scratch).run();
-  Attention<Bf16>(task, scratch).run();
+  if (type == KvType::kF32) return Attention<PlainMath<float>>(task, scratch).run();
+  if (type == KvType::kF16) return Attention<PlainMath<uint16_t>>(task, scratch).run();
+  Attention<PlainMath<Bf16>>(task, scratch).run();
 }
 
 }  // namespace
-
-extern const RuntimeKernels OCTAVO_KERNELS;
-const RuntimeKernels OCTAVO_KERNELS = {
-    OCTAVO_KERNELS_NAME, rms_norm, silu_mul, gelu_mul, silu, gelu, softcap, add_rows, mul_rows,
-    scale_rows,          rope,     kv_write, attend};
-
 }  // namespace octavo

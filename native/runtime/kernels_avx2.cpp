@@ -1,7 +1,14 @@
 #if defined(__x86_64__)
-#define OCTAVO_KERNELS kernels_avx2
-#define OCTAVO_KERNELS_NAME "avx2"
 #include "runtime/simd_avx2.h"
 //
 #include "runtime/kernels.inl"
+
+namespace octavo {
+
+extern const RuntimeKernels kernels_avx2;
+const RuntimeKernels kernels_avx2 = {"avx2",     KvType::kF16, rms_norm, silu_mul, gelu_mul,
+                                     silu,       gelu,         softcap,  add_rows, mul_rows,
+                                     scale_rows, rope,         kv_write, attend};
+
+}  // namespace octavo
 #endif

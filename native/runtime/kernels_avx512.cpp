@@ -1,7 +1,22 @@
 #if defined(__x86_64__)
-#define OCTAVO_KERNELS kernels_avx512
-#define OCTAVO_KERNELS_NAME "avx512"
 #include "runtime/simd_avx512.h"
 //
 #include "runtime/kernels.inl"
+//
+#include "runtime/attention_bf16.inl"
+
+namespace octavo {
+
+extern const RuntimeKernels kernels_avx512;
+const RuntimeKernels kernels_avx512 = {"avx512",   KvType::kF16, rms_norm, silu_mul, gelu_mul,
+                                       silu,       gelu,         softcap,  add_rows, mul_rows,
+                                       scale_rows, rope,         kv_write, attend};
+
+// Where the processor multiplies bf16 pairs, a bf16 cache is kept in pairs and is the default.
+extern const RuntimeKernels kernels_avx512_bf16;
+const RuntimeKernels kernels_avx512_bf16 = {
+    "avx512", KvType::kBF16, rms_norm,   silu_mul, gelu_mul,        silu,         gelu, softcap,
+    add_rows, mul_rows,      scale_rows, rope,     kv_write_paired, attend_paired};
+
+}  // namespace octavo
 #endif

@@ -1,5 +1,12 @@
-#define OCTAVO_KERNELS kernels_scalar
-#define OCTAVO_KERNELS_NAME "scalar"
 #include "runtime/simd_scalar.h"
 //
 #include "runtime/kernels.inl"
+
+namespace octavo {
+
+extern const RuntimeKernels kernels_scalar;
+const RuntimeKernels kernels_scalar = {"scalar",   KvType::kF16, rms_norm, silu_mul, gelu_mul,
+                                       silu,       gelu,         softcap,  add_rows, mul_rows,
+                                       scale_rows, rope,         kv_write, attend};
+
+}  // namespace octavo

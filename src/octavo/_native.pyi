@@ -60,6 +60,8 @@ _Int32s = NDArray[np.int32]
 _Heads = tuple[int, int, int]
 _Part = tuple[int, int, int, list[float], int]
 
+def preferred_kv_dtype() -> str: ...
+
 class Executor:
     """A compiled program with its weights, activations and KV memory. Raises ValueError."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo import machine
-from octavo._native import Executor
+from octavo._native import Executor, preferred_kv_dtype
 from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
 from octavo.backends.cpu.emit import Emitter
 from octavo.backends.cpu.executable import CpuExecutable
@@ -147,7 +147,7 @@ class _Compilation:
 
     def _kv_dtype(self) -> str:
         if self.options.kv_dtype == "auto":
-            return "f32" if self.as_float else "f16"
+            return "f32" if self.as_float else preferred_kv_dtype()
         if self.options.kv_dtype not in ("f32", "f16", "bf16"):
             raise BackendError(
                 f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, f32, f16 or bf16"
