@@ -16,7 +16,9 @@ template <int R>
 inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, int64_t ldb, int k0,
                             int k1, bool odd, float* c, int64_t ldc, const float* init) {
   __m512 acc[R][2];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
     for (int j = 0; j < 2; ++j) {
       acc[r][j] =
           init ? _mm512_mul_ps(_mm512_set1_ps(init[r]), _mm512_loadu_ps(c + r * ldc + 16 * j))
@@ -27,6 +29,7 @@ inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, i
   for (int k = k0; k < full; ++k) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b + k * ldb);
     const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + k * ldb + 16);
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r * lda + k]));
       acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
@@ -37,13 +40,16 @@ inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, i
     const __m512i low = _mm512_set1_epi32(0xffff);
     const __m512bh b0 = (__m512bh)_mm512_and_si512(low, _mm512_loadu_si512(b + full * ldb));
     const __m512bh b1 = (__m512bh)_mm512_and_si512(low, _mm512_loadu_si512(b + full * ldb + 16));
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r * lda + full]));
       acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
       acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
     for (int j = 0; j < 2; ++j) _mm512_storeu_ps(c + r * ldc + 16 * j, acc[r][j]);
   }
 }

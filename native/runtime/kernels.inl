@@ -161,20 +161,27 @@ template <int R, class T>
 inline void product32(const float* a, int64_t lda, const T* b, int64_t ldb, int k0, int k1,
                       float* c, int64_t ldc, const float* init) {
   Vec acc[R][kCols];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
     for (int j = 0; j < kCols; ++j) {
       acc[r][j] = init ? mul(set1(init[r]), load(c + r * ldc + j * kW)) : zero();
     }
   }
   for (int k = k0; k < k1; ++k) {
     Vec row[kCols];
+#pragma GCC unroll 16
     for (int j = 0; j < kCols; ++j) row[j] = load(b + k * ldb + j * kW);
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Vec x = set1(a[r * lda + k]);
+#pragma GCC unroll 16
       for (int j = 0; j < kCols; ++j) acc[r][j] = fma(x, row[j], acc[r][j]);
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
     for (int j = 0; j < kCols; ++j) store(c + r * ldc + j * kW, acc[r][j]);
   }
 }
