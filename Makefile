@@ -18,7 +18,7 @@ PYTHONS := src tests scripts benchmarks
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 .PHONY: demo
 demo: build ## build, fetch a small model once, and let it talk
@@ -51,6 +51,10 @@ dev: ## build the extension in place into src/octavo (PY=python with the build t
 	  -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
 	cmake --build build/dev
 	cp build/dev/_native*.so src/octavo/
+
+.PHONY: bench-peers
+bench-peers: build $(VENV)/.bench ## measure Octavo beside llama.cpp (ARGS="smollm2 --repeat 5")
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 .PHONY: wheel
 wheel: $(VENV)/.build-requires ## build a wheel and an sdist into dist/
@@ -89,4 +93,8 @@ $(VENV)/.installed: $(VENV)/.build-requires $(SOURCES)
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml scripts/requirements.py
 	@$(PIP) install $$($(BIN)/python scripts/requirements.py dev)
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.created pyproject.toml scripts/requirements.py
+	@$(PIP) install $$($(BIN)/python scripts/requirements.py bench)
 	@touch $@

@@ -1,7 +1,8 @@
 """Print requirements from pyproject.toml, one a line, for `pip install $(...)`.
 
 build: what the build needs; build-dynamic: what the build backend asks for on this machine (cmake
-and ninja where there are none); dev: the dev group with everything that importing Octavo needs.
+and ninja where there are none); dev: the dev group with everything that importing Octavo needs;
+bench: what benchmarks/ needs besides.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def main(kind: str) -> list[str]:
             runtime = project["project"]["dependencies"]
             serve = project["project"]["optional-dependencies"]["serve"]
             return [*project["dependency-groups"]["dev"], *runtime, *serve]
-    raise SystemExit(f"requirements: unknown kind {kind!r}; use build, build-dynamic or dev")
+        case "bench":
+            return list(project["dependency-groups"]["bench"])
+    raise SystemExit(f"requirements: {kind!r}: expected build, build-dynamic, dev or bench")
 
 
 if __name__ == "__main__":

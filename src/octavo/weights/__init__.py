@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octavo.weights.checkpoint import open_checkpoint
+    from octavo.weights.demo import DEMO_MODELS
     from octavo.weights.expand import dequantize
     from octavo.weights.inspect import Inspection, inspect_model
     from octavo.weights.scheme import SCHEMES, Scheme
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from octavo.weights.tensor import Checkpoint, Tensor
 
 __all__ = [
+    "DEMO_MODELS",
     "SCHEMES",
     "Checkpoint",
     "Inspection",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DEMO_MODELS": "demo",
     "SCHEMES": "scheme",
     "Checkpoint": "tensor",
     "Inspection": "inspect",

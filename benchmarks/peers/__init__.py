@@ -1,0 +1,1 @@
+"""Octavo beside llama.cpp: same file, same threads, repetitions interleaved."""

@@ -1,0 +1,150 @@
+"""`octavo bench engine`: how fast the engine is in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.options import (
+    Backend,
+    EngineChoices,
+    KvDtype,
+    KvMemory,
+    MaxModelLen,
+    ModelArg,
+    Threads,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    from octavo.bench import EngineResult, Summary
+    from octavo.engine import Engine
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed.")
+
+
+@app.callback()
+def bench() -> None:
+    """Measure speed."""
+
+
+@app.command()
+def engine(
+    model: ModelArg,
+    input_len: Annotated[int, typer.Option(min=1, help="Prompt tokens of a request.")] = 512,
+    output_len: Annotated[int, typer.Option(min=1, help="Output tokens of a request.")] = 128,
+    concurrency: Annotated[
+        str, typer.Option(metavar="N,N,...", help="How many requests at once.")
+    ] = "1,8,32",
+    repeat: Annotated[int, typer.Option(min=1, help="Measured runs; the median counts.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the random prompts.")] = 0,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write results.", show_default=False),
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(min=1, rich_help_panel="Engine", help="Token budget of one step.")
+    ] = 512,
+    threads: Threads = 0,
+    backend: Backend = "cpu",
+    weights: Weights = "native",
+    kv_dtype: KvDtype = "auto",
+    max_model_len: MaxModelLen = None,
+    kv_cache_memory: KvMemory = None,
+) -> None:
+    """Prefill and decode speed, time to first token, time between tokens.
+
+    Random prompts, greedy, without prefix cache; one warm-up run, then the median of --repeat runs.
+
+    [bold]Example[/bold]
+
+    octavo bench engine smollm2 --input-len 128 --output-len 64 --concurrency 1,8,32
+    """
+    from octavo.bench import Workload, bench_engine
+
+    streams = _parse_concurrency(concurrency)
+    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    opened = _open(model, choices, max(streams), max_num_batched_tokens)
+    results = []
+    try:
+        for n in streams:
+            workload = Workload(input_len, output_len, n, seed)
+            results.append(bench_engine(opened, workload, repetitions=repeat))
+            print(f"{n} streams: done", file=sys.stderr)
+    finally:
+        opened.close()
+    _print_table(results)
+    if json_file:
+        json_file.write_text(json.dumps(_report(opened, results), indent=2) + "\n")
+
+
+def _parse_concurrency(text: str) -> list[int]:
+    try:
+        streams = [int(part) for part in text.split(",")]
+    except ValueError:
+        streams = []
+    if not streams or min(streams) < 1:
+        raise typer.BadParameter(
+            f"{text!r}: expected numbers such as 1,8,32", param_hint="--concurrency"
+        )
+    return streams
+
+
+def _open(model: str, choices: EngineChoices, streams: int, budget: int) -> Engine:
+    from octavo.cli.progress import download_progress
+    from octavo.engine import Engine, EngineOptions
+
+    options = EngineOptions(
+        model=model,
+        **choices.as_fields(),  # type: ignore[arg-type]
+        max_num_seqs=max(64, streams),
+        max_num_batched_tokens=budget,
+        enable_prefix_caching=False,
+    )
+    with download_progress() as progress:
+        return Engine.from_options(options, progress=progress)
+
+
+def _report(engine: Engine, results: list[EngineResult]) -> dict[str, object]:
+    from octavo import __version__
+    from octavo.bench import describe_machine
+
+    return {
+        "octavo": __version__,
+        "machine": asdict(describe_machine()),
+        "options": asdict(engine.options),
+        "model": engine.config.name,
+        "results": [result.as_dict() for result in results],
+    }
+
+
+def _print_table(results: list[EngineResult]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="medians; ± is half of (highest - lowest)")
+    rates = ("prefill tok/s", "decode tok/s", "output tok/s", "total tok/s")
+    times = ("TTFT p50", "inter-token p50", "p90", "p99 ms")
+    for name in ("streams", *rates, *times):
+        table.add_column(name, justify="right")
+    for r in results:
+        table.add_row(
+            str(r.workload.concurrency),
+            *(_rate(s) for s in (r.prefill_tps, r.decode_tps, r.output_tps, r.total_tps)),
+            _ms(r.ttft_p50_s),
+            *(_ms(s) for s in (r.inter_token_p50_s, r.inter_token_p90_s, r.inter_token_p99_s)),
+        )
+    Console().print(table)
+
+
+def _rate(summary: Summary | None) -> str:
+    return f"{summary.median:.1f} ±{summary.spread / 2:.0%}" if summary else "-"
+
+
+def _ms(summary: Summary | None) -> str:
+    return f"{summary.median * 1e3:.1f}" if summary else "-"

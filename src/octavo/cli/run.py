@@ -1,0 +1,157 @@
+"""`octavo run`: one prompt, one streamed answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.errors import usage_error
+from octavo.cli.options import (
+    Backend,
+    EngineChoices,
+    KvDtype,
+    KvMemory,
+    MaxModelLen,
+    MaxTokens,
+    MinP,
+    ModelArg,
+    RepetitionPenalty,
+    Seed,
+    Stop,
+    System,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    Verbose,
+    Weights,
+    sampling_params,
+)
+
+if TYPE_CHECKING:
+    from octavo.cli.session import Session
+
+
+def run(
+    model: ModelArg,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="Text; without it, --file or stdin is read.", show_default=False),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Read the prompt from a file.", show_default=False),
+    ] = None,
+    system: System = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end, not a stream.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but the answer.")
+    ] = False,
+    verbose: Verbose = False,
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    seed: Seed = None,
+    stop: Stop = None,
+    ignore_eos: Annotated[
+        bool,
+        typer.Option("--ignore-eos", rich_help_panel="Sampling", help="Go on to --max-tokens."),
+    ] = False,
+    threads: Threads = 0,
+    backend: Backend = "cpu",
+    weights: Weights = "native",
+    kv_dtype: KvDtype = "auto",
+    max_model_len: MaxModelLen = None,
+    kv_cache_memory: KvMemory = None,
+) -> None:
+    """Answer one prompt: text to stdout as it comes, speed to stderr.
+
+    [bold]Examples[/bold]
+
+    octavo run smollm2 "Name three rivers."
+
+    git diff | octavo run qwen2.5-coder-1.5b --system "Write a commit message." -q
+
+    octavo run model.gguf --raw "Once upon a time" --temperature 0.8 --seed 7
+    """
+    from octavo.cli.session import Session
+
+    text = _prompt_text(prompt, file)
+    params = sampling_params(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+        stop=stop,
+        ignore_eos=ignore_eos,
+    )
+    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    session = Session.open(model, choices)
+    if verbose:
+        print(session.engine.plan, file=sys.stderr)
+    try:
+        pieces = session.stream(session.prompt_ids(text, system, raw), params)
+        if as_json:
+            for _ in pieces:
+                pass
+            _print_json(session)
+        else:
+            _print_stream(session, pieces, quiet)
+    finally:
+        session.close()
+    if session.last.finish_reason == "abort":
+        raise typer.Exit(130)
+
+
+def _prompt_text(prompt: str | None, file: Path | None) -> str:
+    """The prompt from the argument, the file, or stdin when it is not a terminal."""
+    if prompt is not None and file is not None:
+        usage_error("give a PROMPT or --file, not both")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            usage_error(f"--file: {error}")
+    if prompt is not None and prompt != "-":
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        usage_error("no prompt: give it as an argument, with --file, or on stdin")
+    return sys.stdin.read()
+
+
+def _print_stream(session: Session, pieces: Iterator[str], quiet: bool) -> None:
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    if not quiet:
+        print(f"\n{session.last.timing}", file=sys.stderr)
+
+
+def _print_json(session: Session) -> None:
+    answer = session.last
+    result = {
+        "model": session.engine.options.model,
+        "text": answer.text,
+        "token_ids": answer.token_ids,
+        "finish_reason": answer.finish_reason,
+        "stats": answer.timing.as_dict(),
+    }
+    print(json.dumps(result, ensure_ascii=False))

@@ -1,0 +1,164 @@
+"""One engine in this process and one answer at a time: what `run` and `chat` stand on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from octavo.cli.interrupt import Interrupt, deferred_interrupts
+from octavo.cli.options import EngineChoices
+from octavo.errors import EngineError, UnsupportedError
+
+if TYPE_CHECKING:
+    from octavo.decoding import SamplingParams
+    from octavo.engine import Delta, Engine
+    from octavo.tokenizer import Tokenizer
+
+Message = dict[str, str]
+
+
+@dataclass
+class Timing:
+    """What one answer took. Seconds from the moment the request was added."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: float | None = None
+    total_s: float = 0.0
+
+    @property
+    def prefill_tps(self) -> float | None:
+        """Prompt tokens computed (not taken from the cache) per second until the first token."""
+        if not self.first_token_s:
+            return None
+        return (self.prompt_tokens - self.cached_tokens) / self.first_token_s
+
+    @property
+    def decode_tps(self) -> float | None:
+        """Tokens after the first per second."""
+        if self.first_token_s is None or self.output_tokens < 2:
+            return None
+        return (self.output_tokens - 1) / (self.total_s - self.first_token_s)
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """For --json."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "ttft_s": self.first_token_s,
+            "total_s": self.total_s,
+            "prefill_tokens_per_s": self.prefill_tps,
+            "decode_tokens_per_s": self.decode_tps,
+        }
+
+    def __str__(self) -> str:
+        prefill = f", {self.prefill_tps:.0f} tokens/s" if self.prefill_tps else ""
+        decode = f", {self.decode_tps:.1f} tokens/s" if self.decode_tps else ""
+        cached = f" ({self.cached_tokens} cached)" if self.cached_tokens else ""
+        ttft = f"first token after {self.first_token_s:.3f} s" if self.first_token_s else "no token"
+        return (
+            f"prompt {self.prompt_tokens} tokens{cached}{prefill} · "
+            f"output {self.output_tokens} tokens{decode} · {ttft}"
+        )
+
+
+@dataclass
+class Answer:
+    """One answer as it grows."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    timing: Timing = field(default_factory=Timing)
+
+
+class Session:
+    """Owns an engine; `stream` runs it until one answer is done."""
+
+    def __init__(self, engine: Engine) -> None:
+        if engine.tokenizer is None:
+            raise UnsupportedError(
+                f"{engine.options.model}: this model has no tokenizer, so it cannot read text; "
+                "LLM(...).generate takes and gives token ids"
+            )
+        self.engine = engine
+        self.tokenizer: Tokenizer = engine.tokenizer
+        self.last = Answer()
+        self._count = 0
+
+    @classmethod
+    def open(cls, model: str, choices: EngineChoices) -> Session:
+        """Find or fetch the model, showing progress on stderr, and load it."""
+        from octavo.cli.progress import download_progress
+        from octavo.engine import Engine, EngineOptions
+
+        options = EngineOptions(model=model, **choices.as_fields())  # type: ignore[arg-type]
+        with download_progress() as progress:
+            return cls(Engine.from_options(options, progress=progress))
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus output, in tokens."""
+        return self.engine.plan.max_model_len
+
+    def chat_ids(self, messages: list[Message]) -> list[int]:
+        """Token ids of a conversation under the model's chat template, ready for an answer."""
+        text = self.tokenizer.render_chat(messages, add_generation_prompt=True)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def prompt_ids(self, prompt: str, system: str | None, raw: bool) -> list[int]:
+        """Token ids of one prompt; as a user message unless raw or the model has no template."""
+        if raw or self.tokenizer.chat_template is None:
+            return self.tokenizer.encode(prompt)
+        messages = [{"role": "system", "content": system}] if system else []
+        return self.chat_ids([*messages, {"role": "user", "content": prompt}])
+
+    def stream(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[str]:
+        """Yield the answer's text as it comes; `last` holds what is known so far.
+
+        Ctrl-C ends the answer with finish_reason "abort". Raises RequestError subclasses.
+        """
+        self.last = Answer(timing=Timing(prompt_tokens=len(prompt_ids)))
+        with deferred_interrupts() as interrupt:
+            yield from self._answer(prompt_ids, params, interrupt)
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def _answer(
+        self, prompt_ids: list[int], params: SamplingParams, interrupt: Interrupt
+    ) -> Iterator[str]:
+        from octavo.engine import Request
+
+        self._count += 1
+        request_id = f"cli-{self._count}"
+        start = time.perf_counter()
+        self.engine.add_request(Request(request_id, prompt_ids, params, arrival_s=time.monotonic()))
+        try:
+            while self.last.finish_reason is None and self.engine.has_work():
+                if interrupt.raised:
+                    self.last.finish_reason = "abort"
+                    break
+                for delta in self.engine.step():
+                    self._note(delta, time.perf_counter() - start)
+                    if delta.text:
+                        yield delta.text
+        finally:
+            self.engine.abort(request_id)  # nothing happens where the answer is complete
+
+    def _note(self, delta: Delta, elapsed_s: float) -> None:
+        if delta.finish_reason == "error":
+            raise EngineError(delta.error or "engine: the request failed without a reason")
+        answer, timing = self.last, self.last.timing
+        answer.text += delta.text
+        answer.token_ids += delta.token_ids
+        answer.finish_reason = delta.finish_reason or answer.finish_reason
+        timing.cached_tokens = delta.num_cached_tokens or timing.cached_tokens
+        timing.output_tokens = len(answer.token_ids)
+        timing.total_s = elapsed_s
+        if timing.first_token_s is None and delta.token_ids:
+            timing.first_token_s = elapsed_s
