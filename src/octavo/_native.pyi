@@ -200,7 +200,6 @@ class BpeEncoder:
     def split(self, text: str, parse_special: bool) -> list[str | int]: ...
     def encode_words(self, words: list[str]) -> list[int]: ...
 
-
 # kernels: for tests; the engine goes through the executor
 
 class PackedMatrix:
