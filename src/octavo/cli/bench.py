@@ -60,6 +60,7 @@ def engine(
     """Prefill and decode speed, time to first token, time between tokens.
 
     Random prompts, greedy, without prefix cache; one warm-up run, then the median of --repeat runs.
+    TTFT is the time to the first token, p50 to p99 are times between tokens.
 
     [bold]Example[/bold]
 
@@ -127,9 +128,9 @@ def _print_table(results: list[EngineResult]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="medians; ± is half of (highest - lowest)")
-    rates = ("prefill tok/s", "decode tok/s", "output tok/s", "total tok/s")
-    times = ("TTFT p50", "inter-token p50", "p90", "p99 ms")
+    table = Table(title="medians of the runs: tokens/s (± half of their spread) and milliseconds")
+    rates = ("prefill", "decode", "output", "total")
+    times = ("TTFT", "p50", "p90", "p99")
     for name in ("streams", *rates, *times):
         table.add_column(name, justify="right")
     for r in results:
