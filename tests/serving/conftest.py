@@ -24,8 +24,8 @@ def server(tiny_model: Path) -> Iterator[LiveServer]:
         yield live
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def slow_server(tiny_model: Path) -> Iterator[LiveServer]:
-    """A server of its own whose steps take five milliseconds."""
+    """A server whose steps take five milliseconds; a test leaves it idle."""
     with live_server(tiny_model, backend="slow") as live:
         yield live

@@ -65,7 +65,8 @@ class EngineProcess:
         self._stats: dict[int, asyncio.Future[EngineStats]] = {}
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
-        self._failure: OctavoError | None = None
+        self.failure: OctavoError | None = None  # why the engine died for good
+        self._reported: OctavoError | None = None  # what the present child says it dies of
 
     @property
     def pid(self) -> int:
@@ -74,18 +75,14 @@ class EngineProcess:
 
     async def start(self) -> None:
         """Spawn the engine and return; `wait_ready` waits until it takes requests."""
+        self._set_state("starting", "starting the engine")
         self._supervisor = asyncio.create_task(self._supervise(), name="engine-supervisor")
 
     async def wait_ready(self) -> None:
         """Return when the engine takes requests; raise what kept it from starting."""
         await self._wait(lambda: self.state.phase in ("ready", "dead"))
         if self.state.phase == "dead":
-            raise self._failure or EngineError(f"engine: {self.state.detail}")
-
-    @property
-    def failure(self) -> OctavoError | None:
-        """Why the engine is dead; None while it is not."""
-        return self._failure if self.state.phase == "dead" else None
+            raise self.failure or EngineError(f"engine: {self.state.detail}")
 
     async def wait_dead(self) -> None:
         """Return when the engine has died for good."""
@@ -95,7 +92,7 @@ class EngineProcess:
         """The model's path, as soon as the engine has found or fetched it."""
         await self._wait(lambda: self.model_path is not None or self.state.phase == "dead")
         if self.model_path is None:
-            raise self._failure or EngineError(f"engine: {self.state.detail}")
+            raise self.failure or EngineError(f"engine: {self.state.detail}")
         return self.model_path
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -171,7 +168,6 @@ class EngineProcess:
 
     async def _supervise(self) -> None:
         crashes = 0
-        self._set_state("starting", "starting the engine")
         while True:
             began = time.monotonic()
             self._child = Child()
@@ -181,16 +177,16 @@ class EngineProcess:
             await self._child.stop()
             self._child = None
             crashes = crashes + 1 if time.monotonic() - began < CALM_S else 1
-            died = self._failure or EngineError(f"engine: the process ended with status {status}")
+            died = self._reported or EngineError(f"engine: the process ended with status {status}")
             for future in self._stats.values():
                 if not future.done():
                     future.set_exception(died)
             if self.ready_info is None or crashes > MAX_RESTARTS:
-                self._failure = died
+                self.failure = died
                 self._set_state("dead", str(died))
                 self._fail_live(died)
                 return
-            self._failure = None
+            self._reported = None
             self.num_restarts += 1
             self._set_state("restarting", str(died))
             self._forget_shown(died)
@@ -219,7 +215,7 @@ class EngineProcess:
                 for live in self._live.values():
                     self._send(m.Add(live.request))
             case m.Failed(kind, message):
-                self._failure = m.rebuild_error(kind, None, message)
+                self._reported = m.rebuild_error(kind, None, message)
 
     def _deliver(self, deltas: list[Delta]) -> None:
         """Hand each request its part of a step, in order."""
