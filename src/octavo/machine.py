@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.errors import InvalidParameterError
+
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
 
 
@@ -60,12 +62,22 @@ def num_cores(root: Path = Path("/"), cpus: set[int] | None = None) -> int:
 
 
 def num_threads(requested: int = 0, root: Path = Path("/"), cpus: set[int] | None = None) -> int:
-    """Threads to compute with: as requested, or one per physical core within the quota."""
+    """Threads to compute with: as requested, or as OCTAVO_NUM_THREADS says, or one per physical
+    core within the quota. Raises InvalidParameterError for a variable that is no positive number.
+    """
     if requested > 0:
         return requested
+    if chosen := os.environ.get("OCTAVO_NUM_THREADS"):
+        return _positive("OCTAVO_NUM_THREADS", chosen)
     quota = cpu_quota(root)
     cores = num_cores(root, cpus)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidParameterError(name, f"got {text!r}, expected a number of at least 1")
+    return int(text)
 
 
 def _cgroup_folders(root: Path, controller: str) -> list[Path]:

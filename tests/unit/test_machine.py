@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.errors import InvalidParameterError
 from octavo.machine import cpu_quota, memory, num_cores, num_threads
 
 GB = 1 << 30
@@ -85,7 +86,10 @@ def test_quota_of_both_cgroup_versions(tmp_path: Path) -> None:
     assert cpu_quota(tmp_path / "nothing") is None
 
 
-def test_threads_are_cores_within_affinity_and_quota(tmp_path: Path) -> None:
+def test_threads_are_cores_within_affinity_and_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTAVO_NUM_THREADS", raising=False)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     files = {topology.format(cpu): f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
     root = tree(tmp_path, files)
@@ -101,3 +105,13 @@ def test_this_machine_has_memory_and_a_core() -> None:
     found = memory()
     assert 0 < found.available <= found.limit
     assert num_threads() >= 1
+
+
+def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_NUM_THREADS", "3")
+    assert num_threads() == 3
+    assert num_threads(5) == 5
+    for wrong in ("0", "-1", "two"):
+        monkeypatch.setenv("OCTAVO_NUM_THREADS", wrong)
+        with pytest.raises(InvalidParameterError, match="OCTAVO_NUM_THREADS"):
+            num_threads()

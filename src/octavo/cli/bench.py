@@ -98,11 +98,10 @@ def _parse_concurrency(text: str) -> list[int]:
 
 def _open(model: str, choices: EngineChoices, streams: int, budget: int) -> Engine:
     from octavo.cli.progress import download_progress
-    from octavo.engine import Engine, EngineOptions
+    from octavo.engine import Engine
 
-    options = EngineOptions(
-        model=model,
-        **choices.as_fields(),  # type: ignore[arg-type]
+    options = choices.options(
+        model,
         max_num_seqs=max(64, streams),
         max_num_batched_tokens=budget,
         enable_prefix_caching=False,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from octavo.decoding import SamplingParams
+    from octavo.engine import EngineOptions
 
 ENGINE = "Engine"
 SAMPLING = "Sampling"
@@ -125,16 +126,20 @@ class EngineChoices:
     max_model_len: int | None = None
     kv_cache_bytes: int | None = None
 
-    def as_fields(self) -> dict[str, object]:
-        """Keyword arguments for EngineOptions."""
-        return {
-            "backend": self.backend,
-            "weights": self.weights,
-            "kv_dtype": self.kv_dtype,
-            "num_threads": self.threads,
-            "max_model_len": self.max_model_len,
-            "kv_cache_bytes": self.kv_cache_bytes,
-        }
+    def options(self, model: str, **more: Any) -> EngineOptions:
+        """EngineOptions for a model; `more` are further fields of it."""
+        from octavo.engine import EngineOptions
+
+        return EngineOptions(
+            model=model,
+            backend=self.backend,
+            weights=self.weights,
+            kv_dtype=self.kv_dtype,
+            num_threads=self.threads,
+            max_model_len=self.max_model_len,
+            kv_cache_bytes=self.kv_cache_bytes,
+            **more,
+        )
 
 
 def sampling_params(

@@ -18,6 +18,7 @@ from octavo.cli.options import (
     Threads,
     Weights,
 )
+from octavo.errors import EngineError
 
 HTTP = "HTTP"
 
@@ -55,6 +56,23 @@ def serve(
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Token budget of one step.")
     ] = 512,
+    max_queue: Annotated[
+        int, typer.Option(min=1, rich_help_panel="Engine", help="Requests that may wait.")
+    ] = 1024,
+    prefix_caching: Annotated[
+        bool,
+        typer.Option(
+            "--prefix-caching/--no-prefix-caching",
+            rich_help_panel="Engine",
+            help="Keep and find computed prompts.",
+        ),
+    ] = True,
+    scheduling_policy: Annotated[
+        str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
+    ] = "fcfs",
+    log_level: Annotated[
+        str, typer.Option(rich_help_panel=HTTP, help="critical, error, warning, info or debug.")
+    ] = "info",
     threads: Threads = 0,
     backend: Backend = "cpu",
     weights: Weights = "native",
@@ -70,5 +88,26 @@ def serve(
     """
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn", "zmq")):
         usage_error("the server's parts are not installed: pip install 'octavo[serve]'")
+    from octavo.serving import ServerOptions
+    from octavo.serving import serve as run_server
+
     choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
-    raise NotImplementedError(choices)
+    engine = choices.options(
+        model,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_queue=max_queue,
+        enable_prefix_caching=prefix_caching,
+        scheduling_policy=scheduling_policy,
+    )
+    http = ServerOptions(
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or ()),
+        served_model_names=tuple(served_model_name or ()),
+        log_level=log_level,
+    )
+    try:
+        run_server(engine, http)
+    except OSError as error:
+        raise EngineError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from error

@@ -94,9 +94,9 @@ class Session:
     def open(cls, model: str, choices: EngineChoices) -> Session:
         """Find or fetch the model, showing progress on stderr, and load it."""
         from octavo.cli.progress import download_progress
-        from octavo.engine import Engine, EngineOptions
+        from octavo.engine import Engine
 
-        options = EngineOptions(model=model, **choices.as_fields())  # type: ignore[arg-type]
+        options = choices.options(model)
         with download_progress() as progress:
             return cls(Engine.from_options(options, progress=progress))
 
