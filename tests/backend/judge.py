@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 
 import numpy as np
 
-from octavo.backends import BACKENDS, get_backend
+from octavo.backends import get_backend
 from octavo.backends.testing import random_tensor, run_op
 from octavo.graph import Op
 from octavo.weights import Tensor
@@ -104,9 +103,3 @@ def largest_error(got: np.ndarray, expected: np.ndarray) -> float:
     """As a share of the root mean square of `expected`."""
     size = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64))))
     return float(np.abs(got.astype(np.float64) - expected).max()) / max(size, 1e-30)
-
-
-def is_built(backend: str) -> bool:
-    """Whether this build has the backend."""
-    module, cls = BACKENDS[backend]
-    return hasattr(import_module(module), cls)

@@ -75,6 +75,7 @@ def validate_config(config: ModelConfig, where: str) -> None:
             (r.rotary_dim % 2 == 0 and 2 <= r.rotary_dim <= c.head_dim, _rotary(r, c.head_dim))
             for r in ropes
         ),
+        *((r.base > 1, f"rotary base {r.base:g}, which must be above 1") for r in ropes),
     ]
     broken = [text for holds, text in rules if not holds]
     if broken:

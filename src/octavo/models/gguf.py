@@ -7,6 +7,9 @@ from octavo.models.config import ModelConfig, RopeConfig
 from octavo.models.source import Source
 from octavo.weights.tensor import Checkpoint
 
+_SCALINGS = ("none", "linear", "yarn")
+"""Llama 3's own scaling comes as a tensor of divisors instead."""
+
 
 def read_gguf(checkpoint: Checkpoint, architecture: str, family: str) -> tuple[ModelConfig, Source]:
     """The config by GGUF's common keys, and the source of the family's own ones."""
@@ -68,6 +71,11 @@ def _eos_ids(general: Source) -> tuple[int, ...]:
 
 def _rope(source: Source, head_dim: int) -> RopeConfig:
     scaling = source.text("rope.scaling.type", "none")
+    if scaling not in _SCALINGS:
+        raise UnsupportedError(
+            f"{source.checkpoint.path}: '{source.prefix}rope.scaling.type': got '{scaling}', "
+            f"expected one of {', '.join(_SCALINGS)}"
+        )
     params: dict[str, float] = {}
     if source.has("rope.scale_linear"):  # the old spelling of a linear factor
         scaling, params["factor"] = "linear", source.number("rope.scale_linear")

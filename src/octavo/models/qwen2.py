@@ -15,7 +15,7 @@ from octavo.weights.tensor import Tensor
 
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     """config.json may let the upper layers slide; GGUF files never do."""
-    if source.is_gguf or not source.get("use_sliding_window"):
+    if source.is_gguf or not source.flag("use_sliding_window"):
         return config
     sliding = layer_types(source, config.num_layers)
     if sliding is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,8 @@ from octavo.weights.tensor import Checkpoint
 
 MAX_SIZE = 1 << 24
 """Sizes and counts above this are refused: no model has them, and absurd files do."""
+MIN_NUMBER, MAX_NUMBER = 1e-12, 1e12
+"""The same for real numbers; NaN and infinity are outside."""
 
 
 class Source:
@@ -37,8 +38,8 @@ class Source:
         return self.keys.get(self.prefix + key) is not None
 
     def get(self, key: str) -> Any:
-        """The raw value, or None."""
-        return self.keys.get(self.prefix + key)
+        """The value as plain Python (arrays stay arrays), or None."""
+        return _plain(self.keys.get(self.prefix + key))
 
     def size(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 to MAX_SIZE. A list of equal numbers (per layer) is one number."""
@@ -46,7 +47,7 @@ class Source:
         if value is None:
             value = self._default(key, default)
         value = self._one_of_equals(key, value)
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not 1 <= value <= MAX_SIZE:
             raise self.error(key, value, f"a whole number from 1 to {MAX_SIZE}")
         return int(value)
@@ -56,18 +57,18 @@ class Source:
         value = self.get(key)
         if value is None:
             return None
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, value, "a token id")
         return int(value) if 0 <= value < 1 << 31 else None
 
-    def number(self, key: str, default: float | None = None, *, zero: bool = False) -> float:
-        """A finite number above 0 (or 0, with `zero`)."""
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above 0 that single precision can hold and divide by."""
         value = self.get(key)
         if value is None:
             value = self._default(key, default)
-        real = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not real or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-            raise self.error(key, value, "a finite number above 0")
+        real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not real or not MIN_NUMBER <= value <= MAX_NUMBER:
+            raise self.error(key, value, f"a number from {MIN_NUMBER:g} to {MAX_NUMBER:g}")
         return float(value)
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -78,6 +79,13 @@ class Source:
         if not isinstance(value, str):
             raise self.error(key, value, "a string")
         return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where the key is absent."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
+        return bool(value)
 
     def table(self, key: str) -> Mapping[str, Any]:
         """A nested object; empty where the key is absent or null."""
@@ -113,7 +121,11 @@ class Source:
     def _one_of_equals(self, key: str, value: Any) -> Any:
         if not isinstance(value, (list, tuple, np.ndarray)):
             return value
-        first = value[0] if len(value) else None
-        if first is None or any(item != first for item in value):
-            raise self.error(key, list(value), "one number for all layers")
-        return first
+        items = [_plain(item) for item in value]
+        if not items or any(item != items[0] for item in items):
+            raise self.error(key, items, "one number for all layers")
+        return items[0]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -249,11 +249,15 @@ def test_json_text_part_of_a_multimodal_model() -> None:
         (gguf(block_count=5000), "5000 layers, more than 4096"),
         (gguf(block_count="4"), "got '4', expected a whole number"),
         (gguf(attention__head_count=True), "got True"),
-        (gguf(attention__layer_norm_rms_epsilon=float("nan")), "got nan, expected a finite"),
+        (
+            gguf(attention__layer_norm_rms_epsilon=float("nan")),
+            "got nan, expected a number",
+        ),
         (gguf(attention__head_count=3, embedding_length=66), "3 heads on 2 KV heads"),
         (gguf(rope__dimension_count=18), "18 rotated elements of 16"),
         (gguf(attention__key_length=15), "head size 15"),
         (gguf(rope__freq_base=-1.0), "rope.freq_base': got -1.0"),
+        (gguf(rope__freq_base=1.0), "rotary base 1, which must be above 1"),
         (gguf(vocab_size=None), "the vocabulary's size is unknown"),
         (gguf(tokenizer__ggml__bos_token_id="x"), "expected a token id"),
         (gguf(general__name=5), "'general.name': got 5, expected a string"),
@@ -286,6 +290,7 @@ def test_bad_values_name_file_and_key(checkpoint: Checkpoint, message: str) -> N
     ("checkpoint", "message"),
     [
         (gguf(attention__value_length=8), "attention.value_length': got 8, expected 16"),
+        (gguf(rope__scaling__type="longrope"), "rope.scaling.type': got 'longrope', expected one"),
         (folder(hidden_act="relu"), "'hidden_act': got 'relu', expected one of silu"),
         (folder(rope_scaling={"type": "dynamic"}), "got 'dynamic', expected default, linear"),
         (
