@@ -116,6 +116,11 @@ void attend_paired(const AttentionTask& task, KvType type, float* scratch) {
   if (type != KvType::kBF16) return attend(task, type, scratch);
   Attention<PairedMath>(task, scratch).run();
 }
+void attend_chunk_paired(const AttentionTask& task, KvType type, float* scratch, int chunk,
+                         float* partial) {
+  if (type != KvType::kBF16) return attend_chunk(task, type, scratch, chunk, partial);
+  Attention<PairedMath>(task, scratch).run_chunk(chunk, partial);
+}
 
 }  // namespace
 }  // namespace octavo

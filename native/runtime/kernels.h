@@ -12,7 +12,7 @@ inline size_t kv_type_bytes(KvType t) {
 }
 
 constexpr int kBlockTokens = 32;  // tokens of a KV block
-constexpr int kChunkBlocks = 16;  // blocks whose softmax is reduced on its own before merging
+constexpr int kChunkBlocks = 8;   // blocks whose softmax is reduced on its own before merging
 constexpr int kTileRows = 48;     // most (token, head) rows of one attention task
 constexpr int kMaxHeadDim = 512;
 constexpr int64_t padded_head_dim(int64_t head_dim) {
@@ -62,10 +62,19 @@ struct RuntimeKernels {
                    KvType type);
   // scratch: attention_scratch_bytes(), 64-byte aligned, private to the thread.
   void (*attend)(const AttentionTask& task, KvType type, float* scratch);
+  // The same in two halves, for few rows over many keys: each chunk's sums into `partial`
+  // (partial_floats), then all chunks merged. Same bits as attend.
+  void (*attend_chunk)(const AttentionTask& task, KvType type, float* scratch, int chunk,
+                       float* partial);
+  void (*attend_merge)(const AttentionTask& task, KvType type, float* scratch,
+                       const float* partials);
 };
 
+inline size_t partial_floats(int64_t rows, int64_t head_dim) {
+  return static_cast<size_t>(rows * (padded_head_dim(head_dim) + 2));
+}
 inline size_t attention_scratch_floats(int64_t head_dim) {
-  // q, chunk output, total output; scores; sums by lane and four per-row numbers
+  // q, chunk output, total output; scores; sums by lane and five per-row numbers
   return static_cast<size_t>(kTileRows) * (3 * padded_head_dim(head_dim) + kBlockTokens + 16 + 4) +
          64;
 }

@@ -248,7 +248,8 @@ class Attention {
     scores_ = total_ + kTileRows * d_;
     max_ = scores_ + kTileRows * kBlockTokens;
     sum_ = max_ + kTileRows;
-    fade_ = sum_ + kTileRows * kW;
+    lane_sums_ = sum_ + kTileRows;
+    fade_ = lane_sums_ + kTileRows * kW;
     total_max_ = fade_ + kTileRows;
     total_sum_ = total_max_ + kTileRows;
     for (int r = 0; r < rows_; ++r) {
@@ -257,25 +258,48 @@ class Attention {
     }
   }
 
+  // Everything at once.
   void run() {
-    for (int r = 0; r < rows_; ++r) {
-      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
-      Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+    load_queries();
+    begin_total();
+    for (int c = first_chunk(); c <= last_chunk(); ++c) {
+      chunk(c);
+      merge(out_, max_, sum_);
     }
-    const int last = (t_.first_position + t_.num_tokens - 1) / kBlockTokens;
-    const int first = first_key(t_.first_position) / kBlockTokens;
-    reset(out_, max_, sum_);
-    chunks_ = 0;
-    for (int b = first; b <= last; ++b) {
-      if (b % kChunkBlocks == 0 && b != first) merge_chunk();
-      if (b < last) prefetch(block_at(b + 1), Math::block_bytes(d_));
-      block(b);
+    write_out();
+  }
+
+  // One chunk's sums, to be merged later: [rows][padded head_dim], [rows] maxima, [rows] sums.
+  void run_chunk(int c, float* partial) {
+    load_queries();
+    chunk(c);
+    std::copy(out_, out_ + rows_ * d_, partial);
+    std::copy(max_, max_ + rows_, partial + rows_ * d_);
+    std::copy(sum_, sum_ + rows_, partial + rows_ * (d_ + 1));
+  }
+
+  // Merges the partial sums of all chunks, in order, exactly as run does.
+  void run_merge(const float* partials) {
+    begin_total();
+    for (int c = first_chunk(); c <= last_chunk(); ++c, partials += rows_ * (d_ + 2)) {
+      merge(partials, partials + rows_ * d_, partials + rows_ * (d_ + 1));
     }
-    if (chunks_ > 0) merge_chunk();
     write_out();
   }
 
  private:
+  int first_block() const { return sees_[0].begin / kBlockTokens; }
+  int last_block() const { return (sees_[rows_ - 1].end - 1) / kBlockTokens; }
+  int first_chunk() const { return first_block() / kChunkBlocks; }
+  int last_chunk() const { return last_block() / kChunkBlocks; }
+
+  void load_queries() {
+    for (int r = 0; r < rows_; ++r) {
+      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
+      Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+    }
+  }
+
   const uint8_t* block_at(int b) const { return t_.kv + t_.blocks[b] * t_.block_stride; }
 
   int first_key(int position) const {
@@ -288,10 +312,19 @@ class Attention {
     return {std::max(0, sees_[row].begin - base), std::min(kBlockTokens, sees_[row].end - base)};
   }
 
-  void reset(float* out, float* max_row, float* sum_row) {
-    std::fill(out, out + rows_ * d_, 0.0f);
-    std::fill(max_row, max_row + rows_, -std::numeric_limits<float>::infinity());
-    std::fill(sum_row, sum_row + rows_ * kW, 0.0f);
+  // A chunk is 256 keys at fixed positions, reduced on its own: the order of additions is the same
+  // however the work was cut.
+  void chunk(int c) {
+    std::fill(out_, out_ + rows_ * d_, 0.0f);
+    std::fill(max_, max_ + rows_, -std::numeric_limits<float>::infinity());
+    std::fill(lane_sums_, lane_sums_ + rows_ * kW, 0.0f);
+    const int begin = std::max(first_block(), c * kChunkBlocks);
+    const int end = std::min(last_block(), c * kChunkBlocks + kChunkBlocks - 1);
+    for (int b = begin; b <= end; ++b) {
+      if (b < last_block()) prefetch(block_at(b + 1), Math::block_bytes(d_));
+      block(b);
+    }
+    for (int r = 0; r < rows_; ++r) sum_[r] = reduce_add(load(lane_sums_ + r * kW));
   }
 
   void block(int b) {
@@ -343,41 +376,40 @@ class Attention {
     Vec total = load(s);
     for (int j = 1; j < kCols; ++j) total = add(total, load(s + j * kW));
     fade_[row] = fade;
-    store(sum_ + row * kW, fma(load(sum_ + row * kW), set1(fade), total));
+    float* sums = lane_sums_ + row * kW;
+    store(sums, fma(load(sums), set1(fade), total));
     Math::round_probabilities(s);
   }
 
-  // Adds the chunk's partial sums to the total and starts a new chunk. A chunk is 512 keys at fixed
-  // positions, so the order of additions is the same however the work was cut.
-  void merge_chunk() {
-    if (chunks_++ == 0) std::fill(total_sum_, total_sum_ + rows_, 0.0f);
+  void begin_total() { std::fill(total_sum_, total_sum_ + rows_, 0.0f); }
+
+  // Adds a chunk's sums to the total.
+  void merge(const float* out, const float* max_row, const float* sum_row) {
     for (int r = 0; r < rows_; ++r) {
-      const float sum = reduce_add(load(sum_ + r * kW));
-      if (sum == 0.0f) continue;  // saw no key of this chunk
+      if (sum_row[r] == 0.0f) continue;  // saw no key of this chunk
+      const float* row = out + r * d_;
+      float* total = total_ + r * d_;
       if (total_sum_[r] == 0.0f) {
-        std::copy(out_ + r * d_, out_ + (r + 1) * d_, total_ + r * d_);
-        total_sum_[r] = sum;
-        total_max_[r] = max_[r];
+        std::copy(row, row + d_, total);
+        total_sum_[r] = sum_row[r];
+        total_max_[r] = max_row[r];
         continue;
       }
-      const float top = std::max(total_max_[r], max_[r]);
+      const float top = std::max(total_max_[r], max_row[r]);
       float a[kW], b[kW];
       store(a, exp_vec(set1(total_max_[r] - top)));
-      store(b, exp_vec(set1(max_[r] - top)));
+      store(b, exp_vec(set1(max_row[r] - top)));
       const Vec va = set1(a[0]), vb = set1(b[0]);
-      map2(total_ + r * d_, out_ + r * d_, total_ + r * d_, d_,
-           [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
-      total_sum_[r] = total_sum_[r] * a[0] + sum * b[0];
+      map2(total, row, total, d_, [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
+      total_sum_[r] = total_sum_[r] * a[0] + sum_row[r] * b[0];
       total_max_[r] = top;
     }
-    reset(out_, max_, sum_);
   }
 
   void write_out() {
     for (int r = 0; r < rows_; ++r) {
       float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * head_dim_;
-      const float sum = chunks_ > 0 ? total_sum_[r] : reduce_add(load(sum_ + r * kW));
-      scale_rows((chunks_ > 0 ? total_ : out_) + r * d_, out, head_dim_, 1.0f / sum);
+      scale_rows(total_ + r * d_, out, head_dim_, 1.0f / total_sum_[r]);
     }
   }
 
@@ -385,16 +417,28 @@ class Attention {
   int64_t head_dim_;
   int64_t d_;  // padded
   int rows_;
-  int chunks_ = 0;         // merged so far
   Range sees_[kTileRows];  // keys by row, counted from the sequence's start
   typename Math::Query* q_;
-  float *out_, *total_, *scores_, *max_, *sum_, *fade_, *total_max_, *total_sum_;
+  float *out_, *total_, *scores_, *max_, *sum_, *lane_sums_, *fade_, *total_max_, *total_sum_;
 };
 
+// Calls f with the attention of the cache's type.
+template <class F>
+void with_attention(const AttentionTask& task, KvType type, float* scratch, F f) {
+  if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));
+  if (type == KvType::kF16) return f(Attention<PlainMath<uint16_t>>(task, scratch));
+  f(Attention<PlainMath<Bf16>>(task, scratch));
+}
+
 void attend(const AttentionTask& task, KvType type, float* scratch) {
-  if (type == KvType::kF32) return Attention<PlainMath<float>>(task, scratch).run();
-  if (type == KvType::kF16) return Attention<PlainMath<uint16_t>>(task, scratch).run();
-  Attention<PlainMath<Bf16>>(task, scratch).run();
+  with_attention(task, type, scratch, [](auto&& a) { a.run(); });
+}
+void attend_chunk(const AttentionTask& task, KvType type, float* scratch, int chunk,
+                  float* partial) {
+  with_attention(task, type, scratch, [&](auto&& a) { a.run_chunk(chunk, partial); });
+}
+void attend_merge(const AttentionTask& task, KvType type, float* scratch, const float* partials) {
+  with_attention(task, type, scratch, [&](auto&& a) { a.run_merge(partials); });
 }
 
 }  // namespace
