@@ -1,0 +1,94 @@
+"""What lowering knows about a graph and what it has made so far; shared by its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from octavo.backends.cpu.regions import QuantizeRegion, Region, RowKind, Slot
+from octavo.graph.graph import Graph, Node, Value
+from octavo.graph.ops import Op
+
+
+class Facts:
+    """Readers and makers of values, slots already written, and the regions so far."""
+
+    def __init__(self, graph: Graph, is_quantized: Callable[[Value], bool]) -> None:
+        self.graph = graph
+        self.is_quantized = is_quantized
+        self.regions: list[Region] = []
+        self.done: set[Node] = set()
+        self.readers: dict[Value, list[Node]] = {}
+        self.maker: dict[Value, Node] = {}
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+        self.in_place_of: dict[Value, Value] = {}  # a chain's result -> the projection's output
+        self.ready: set[Slot] = set()
+        self.angles: dict[tuple[Value, float], Slot] = {}
+        for node in graph.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    self.readers.setdefault(value, []).append(node)
+            if node.output is not None:
+                self.maker[node.output] = node
+
+    def sole_reader(self, value: Value | None) -> Node | None:
+        """The one node that reads a value, if there is one and the value is not the output."""
+        nodes = self.readers.get(value, []) if value is not None else []
+        return nodes[0] if len(nodes) == 1 and value is not self.graph.output else None
+
+    def rows(self, value: Value) -> RowKind:
+        return "logits" if value.shape[0] == "R" else "tokens"
+
+    def f32(self, value: Value | None) -> Slot:
+        assert value is not None
+        while value in self.in_place_of:
+            value = self.in_place_of[value]
+        return Slot(value, "f32")
+
+    def wants(self, value: Value) -> tuple[bool, bool]:
+        """(some reader wants float rows, some reader wants int8 rows)."""
+        readers = self.readers.get(value, [])
+        quantized = [n for n in readers if n.op is Op.LINEAR and self._reads_int8(n)]
+        return len(quantized) < len(readers) or value is self.graph.output, bool(quantized)
+
+    def _reads_int8(self, linear: Node) -> bool:
+        weight = linear.inputs[1]
+        return weight is not None and self.is_quantized(weight)
+
+    def outs_of(self, value: Value, fuse_quantize: bool = True) -> list[Slot]:
+        """The forms that a region making `value` should write."""
+        as_float, as_int8 = self.wants(value)
+        outs = [Slot(value, "f32")] if as_float or not (as_int8 and fuse_quantize) else []
+        if as_int8 and fuse_quantize:
+            outs.append(Slot(value, "q8"))
+        return outs
+
+    def push(self, region: Region) -> None:
+        self.regions.append(region)
+        self.ready.update(region.writes())
+
+    def operand(self, linear: Node) -> Slot:
+        """A product's input in the form it reads, quantized now if nobody has done so."""
+        source = self.f32(linear.inputs[0])
+        if not self._reads_int8(linear):
+            return source
+        slot = Slot(source.value, "q8")
+        if slot not in self.ready:
+            self.push(QuantizeRegion(self.rows(source.value), source, slot))
+        return slot
+
+    def _rows_of(self, node: Node) -> RowKind:
+        assert node.output is not None
+        return self.rows(node.output)
+
+    def _out(self, node: Node) -> Slot:
+        assert node.output is not None
+        return Slot(node.output, "f32")
+
+    def _exclusive(self, value: Value | None) -> bool:
+        """The value may be overwritten by its only reader."""
+        return (
+            value is not None
+            and value.kind == "result"
+            and self.sole_reader(value) is not None
+            and value not in self.in_place_of
+        )
