@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -160,3 +161,13 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(chat: Terminal, tmp_path: Pat
 def test_exit_leaves(chat: Terminal):
     chat.send("/exit\n")
     assert chat.exit_code() == 0
+
+
+def test_serve_says_when_the_address_is_taken(model: str):
+    pytest.importorskip("uvicorn", reason="needs the serve extra")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = octavo("serve", model, "--port", str(port))
+    assert result.returncode == 1
+    assert f"octavo: serve: cannot listen on 127.0.0.1:{port}: " in result.stderr
+    assert "Traceback" not in result.stderr

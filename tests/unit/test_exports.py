@@ -18,6 +18,7 @@ PACKAGES = [
     "graph",
     "models",
     "scheduler",
+    "serving",
     "tokenizer",
     "weights",
 ]
