@@ -12,29 +12,23 @@ namespace {
 // The scale of a column half (0 or 1) of a group and the number added to scale * element.
 template <SourceType S>
 void group_terms(const uint8_t* block, int group, int half, float* scale, float* add) {
-  if constexpr (S == SourceType::kQ4_1) {
-    *scale = load_half(block);
-    *add = load_half(block + 2);
-  } else if constexpr (S == SourceType::kQ4_K) {
+  using F = Format<S>;
+  *scale = load_half(block_scale<S>(block));
+  *add = F::kMin ? load_half(block_scale<S>(block) + 2) : 0.0f;
+  if constexpr (F::kScales == Scales::kSuperMin) {
     uint8_t sc = 0;
     uint8_t min = 0;
-    q4k_scale_min(block, group, &sc, &min);
-    *scale = load_half(block) * static_cast<float>(sc);
-    *add = -(load_half(block + 2) * static_cast<float>(min));
-  } else if constexpr (S == SourceType::kQ6_K) {
-    const auto sc = static_cast<int8_t>(block[192 + group * 2 + half]);
-    *scale = load_half(block + 208) * static_cast<float>(sc);
-    *add = 0.0f;
-  } else {
-    *scale = load_half(block);
-    *add = 0.0f;
+    super_scale_min(block, group, &sc, &min);
+    *scale *= static_cast<float>(sc);
+    *add = -(*add * static_cast<float>(min));
+  } else if constexpr (F::kScales == Scales::kHalves) {
+    *scale *= static_cast<float>(static_cast<int8_t>(half_scales(block, group)[half]));
   }
 }
 
 template <SourceType S>
 void dequantize(const uint8_t* row, int64_t k, float* out) {
   using F = Format<S>;
-  constexpr int kZero = F::kZeroBits < 0 ? 0 : 1 << F::kZeroBits;
   uint8_t elements[kGroup];
   for (int64_t g = 0; g < k / kGroup; ++g, out += kGroup) {
     const uint8_t* block = row + static_cast<size_t>(g / F::kSuper) * F::kBlockBytes;
@@ -45,7 +39,7 @@ void dequantize(const uint8_t* row, int64_t k, float* out) {
       float add = 0.0f;
       group_terms<S>(block, group, half, &scale, &add);
       for (int i = half * 16; i < half * 16 + 16; ++i) {
-        const float product = scale * static_cast<float>(elements[i] - kZero);
+        const float product = scale * static_cast<float>(elements[i] - F::kZeroPoint);
         out[i] = F::kMin ? product + add : product;
       }
     }
@@ -53,6 +47,15 @@ void dequantize(const uint8_t* row, int64_t k, float* out) {
 }
 
 }  // namespace
+
+int block_columns(SourceType source) {
+  if (source == SourceType::kF32 || source == SourceType::kF16 || source == SourceType::kBF16) {
+    return 1;
+  }
+  int columns = 0;
+  with_format(source, [&]<SourceType S>() { columns = Format<S>::kBlock; });
+  return columns;
+}
 
 void dequantize_row(SourceType source, const uint8_t* row, int64_t k, float* out) {
   switch (source) {

@@ -15,7 +15,7 @@ inline int group_element(const uint8_t* group, int r, int c) {
   using F = Format<S>;
   const int quad = c / 4;
   const int byte = r * 4 + c % 4;
-  if constexpr (F::kLines == 8) {
+  if constexpr (F::kBytesOnly) {
     return group[quad * 64 + byte];
   } else {
     int value = group[quad / 2 * 64 + byte] >> (quad % 2 * 4) & 15;
@@ -32,18 +32,17 @@ inline int group_element(const uint8_t* group, int r, int c) {
 template <SourceType S>
 inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int half, float* scale,
                         float* min) {
-  const uint8_t* tail = group + (Format<S>::kLines + Format<S>::kPlanes) * 64;
+  using F = Format<S>;
+  const uint8_t* tail = group + F::kElementBytes;
   *min = 0.0f;
-  if constexpr (S == SourceType::kQ4_1) {
-    *scale = load_half(tail + r * 2);
-    *min = load_half(tail + 32 + r * 2);
-  } else if constexpr (S == SourceType::kQ4_K) {
+  if constexpr (F::kScales == Scales::kSuperMin) {
     *scale = load_half(head + r * 2) * static_cast<float>(tail[r]);
     *min = -(load_half(head + 32 + r * 2) * static_cast<float>(tail[16 + r]));
-  } else if constexpr (S == SourceType::kQ6_K) {
+  } else if constexpr (F::kScales == Scales::kHalves) {
     *scale = load_half(head + r * 2) * static_cast<float>(static_cast<int8_t>(tail[half * 16 + r]));
   } else {
     *scale = load_half(tail + r * 2);
+    if (F::kMin) *min = load_half(tail + 32 + r * 2);
   }
 }
 

@@ -10,8 +10,9 @@ namespace octavo {
 inline float half_to_float(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t magnitude = h & 0x7fffu;
-  if (magnitude >= 0x7c00u) {  // infinity or NaN
-    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x7c00u) {  // infinity, or a NaN, which becomes quiet
+    const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+    return std::bit_cast<float>(sign | 0x7f800000u | quiet | ((magnitude & 0x3ffu) << 13));
   }
   if (magnitude >= 0x400u) {
     return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));

@@ -32,7 +32,7 @@ template <SourceType S, bool kHigh>
 inline __attribute__((always_inline)) __m256i load_quad(const uint8_t* group, int j, int h) {
   using F = Format<S>;
   const __m256i low = _mm256_set1_epi8(15);
-  if constexpr (F::kLines == 8) {
+  if constexpr (F::kBytesOnly) {
     const __m256i line = load(group + j * 64 + h * 32);
     return _mm256_and_si256(kHigh ? _mm256_srli_epi16(line, 4) : line, low);
   } else {
@@ -41,7 +41,7 @@ inline __attribute__((always_inline)) __m256i load_quad(const uint8_t* group, in
     if constexpr (F::kPlanes == 0) {
       return nibble;
     } else {
-      constexpr int kBits = F::kPlanes;
+      constexpr int kBits = F::kPlanes;  // above the nibble
       constexpr int kQuads = 8 / kBits;
       const __m256i plane = load(group + 256 + j / kQuads * 64 + h * 32);
       const int shift = j % kQuads * kBits;
@@ -57,11 +57,11 @@ inline __attribute__((always_inline)) __m256i load_quad(const uint8_t* group, in
 template <SourceType S>
 inline __attribute__((always_inline)) __m256 load_scale(const uint8_t* head, const uint8_t* group,
                                                         int half, int h) {
-  const uint8_t* tail = group + (Format<S>::kLines + Format<S>::kPlanes) * 64;
-  if constexpr (S == SourceType::kQ4_K) {
+  const uint8_t* tail = group + Format<S>::kElementBytes;
+  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     const __m256i sc = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
     return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
-  } else if constexpr (S == SourceType::kQ6_K) {
+  } else if constexpr (Format<S>::kScales == Scales::kHalves) {
     const __m256i sc = _mm256_cvtepi8_epi32(load_8(tail + half * 16 + h * 8));
     return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
   } else {
@@ -73,8 +73,8 @@ inline __attribute__((always_inline)) __m256 load_scale(const uint8_t* head, con
 template <SourceType S>
 inline __attribute__((always_inline)) __m256 load_min(const uint8_t* head, const uint8_t* group,
                                                       int h) {
-  const uint8_t* tail = group + (Format<S>::kLines + Format<S>::kPlanes) * 64;
-  if constexpr (S == SourceType::kQ4_K) {
+  const uint8_t* tail = group + Format<S>::kElementBytes;
+  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     const __m256i min = _mm256_cvtepu8_epi32(load_8(tail + 16 + h * 8));
     const __m256 product = _mm256_mul_ps(load_halves(head + 32 + h * 16), _mm256_cvtepi32_ps(min));
     return _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
@@ -88,7 +88,6 @@ struct Tile {
   using F = Format<S>;
   using Terms = QuantizedRows::Terms;
   static constexpr int kSteps = F::kHalves ? 2 : 1;
-  static constexpr bool kBytes = F::kLines == 8;
   // Column quads that may be summed in 16 bits.
   static constexpr int kShort = 8 >> F::kPlanes;
 
@@ -142,7 +141,7 @@ struct Tile {
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
     add_products<false>(group, q, half, h, acc);
-    if constexpr (kBytes) add_products<true>(group, q, half, h, acc);
+    if constexpr (F::kBytesOnly) add_products<true>(group, q, half, h, acc);
     asm volatile("" ::: "memory");
     const __m256 scale = load_scale<S>(head, group, half, h);
     __m256 min = _mm256_setzero_ps();

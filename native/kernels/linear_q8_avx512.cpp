@@ -29,14 +29,14 @@ inline __attribute__((always_inline)) __m512 load_halves(const uint8_t* p) {
 template <SourceType S>
 inline __attribute__((always_inline)) __m512i load_quad(const uint8_t* group, int j) {
   using F = Format<S>;
-  if constexpr (F::kLines == 8) return load(group + j * 64);
+  if constexpr (F::kBytesOnly) return load(group + j * 64);
   const __m512i low = _mm512_set1_epi8(15);
   const __m512i line = load(group + j / 2 * 64);
   const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
   if constexpr (F::kPlanes == 0) {
     return nibble;
   } else {
-    constexpr int kBits = F::kPlanes;
+    constexpr int kBits = F::kPlanes;  // above the nibble
     constexpr int kQuads = 8 / kBits;
     const __m512i plane = load(group + 256 + j / kQuads * 64);
     const int shift = j % kQuads * kBits;
@@ -51,11 +51,11 @@ inline __attribute__((always_inline)) __m512i load_quad(const uint8_t* group, in
 template <SourceType S>
 inline __attribute__((always_inline)) __m512 load_scale(const uint8_t* head, const uint8_t* group,
                                                         int half) {
-  const uint8_t* tail = group + (Format<S>::kLines + Format<S>::kPlanes) * 64;
-  if constexpr (S == SourceType::kQ4_K) {
+  const uint8_t* tail = group + Format<S>::kElementBytes;
+  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail));
     return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
-  } else if constexpr (S == SourceType::kQ6_K) {
+  } else if constexpr (Format<S>::kScales == Scales::kHalves) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + half * 16));
     return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
   } else {
@@ -66,8 +66,8 @@ inline __attribute__((always_inline)) __m512 load_scale(const uint8_t* head, con
 // The min that is added, of each of the 16 rows.
 template <SourceType S>
 inline __attribute__((always_inline)) __m512 load_min(const uint8_t* head, const uint8_t* group) {
-  const uint8_t* tail = group + (Format<S>::kLines + Format<S>::kPlanes) * 64;
-  if constexpr (S == SourceType::kQ4_K) {
+  const uint8_t* tail = group + Format<S>::kElementBytes;
+  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 16));
     const __m512 product =
         _mm512_mul_ps(load_halves(head + 32), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));

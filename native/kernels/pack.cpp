@@ -25,7 +25,7 @@ inline void scatter_row(const uint8_t* elements, int row, GroupBytes& group) {
 template <SourceType S>
 inline void write_lines(const GroupBytes& group, uint8_t* dst) {
   using F = Format<S>;
-  if constexpr (F::kLines == 8) {
+  if constexpr (F::kBytesOnly) {
     std::memcpy(dst, group.quads, 512);
     return;
   }
@@ -52,26 +52,24 @@ inline void write_lines(const GroupBytes& group, uint8_t* dst) {
 // Copies one row's scales of one group to their places in the tail.
 template <SourceType S>
 inline void write_tail(const uint8_t* block, int group, int row, uint8_t* tail) {
-  if constexpr (S == SourceType::kQ4_1) {
-    std::memcpy(tail + row * 2, block, 2);
-    std::memcpy(tail + 32 + row * 2, block + 2, 2);
-  } else if constexpr (S == SourceType::kQ4_K) {
-    q4k_scale_min(block, group, tail + row, tail + 16 + row);
-  } else if constexpr (S == SourceType::kQ6_K) {
-    tail[row] = block[192 + group * 2];
-    tail[16 + row] = block[192 + group * 2 + 1];
+  using F = Format<S>;
+  if constexpr (F::kScales == Scales::kSuperMin) {
+    super_scale_min(block, group, tail + row, tail + 16 + row);
+  } else if constexpr (F::kScales == Scales::kHalves) {
+    tail[row] = half_scales(block, group)[0];
+    tail[16 + row] = half_scales(block, group)[1];
   } else {
-    std::memcpy(tail + row * 2, block, 2);
+    std::memcpy(tail + row * 2, block_scale<S>(block), 2);
+    if (F::kMin) std::memcpy(tail + 32 + row * 2, block_scale<S>(block) + 2, 2);
   }
 }
 
 template <SourceType S>
 inline void write_head(const uint8_t* block, int row, uint8_t* head) {
-  if constexpr (S == SourceType::kQ4_K) {
-    std::memcpy(head + row * 2, block, 2);
-    std::memcpy(head + 32 + row * 2, block + 2, 2);
-  } else if constexpr (S == SourceType::kQ6_K) {
-    std::memcpy(head + row * 2, block + 208, 2);
+  using F = Format<S>;
+  if constexpr (F::kSuperBlock) {
+    std::memcpy(head + row * 2, block_scale<S>(block), 2);
+    if (F::kMin) std::memcpy(head + 32 + row * 2, block_scale<S>(block) + 2, 2);
   }
 }
 
@@ -97,7 +95,7 @@ void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t
         const uint8_t* block = source + r * row_bytes;
         block_elements<S>(block, g, elements);
         scatter_row(elements, r, group);
-        write_tail<S>(block, g, r, out + (F::kLines + F::kPlanes) * 64);
+        write_tail<S>(block, g, r, out + F::kElementBytes);
       }
       write_lines<S>(group, out);
     }

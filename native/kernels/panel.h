@@ -22,10 +22,13 @@ constexpr int kGroup = 32;  // activation elements that share a scale
 enum class SourceType : int32_t {
   kF32 = 0,
   kF16 = 1,
+  kQ4_0 = 2,
   kQ4_1 = 3,
   kQ5_0 = 6,
+  kQ5_1 = 7,
   kQ8_0 = 8,
   kQ4_K = 12,
+  kQ5_K = 13,
   kQ6_K = 14,
   kBF16 = 30,
 };

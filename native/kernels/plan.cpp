@@ -53,7 +53,7 @@ size_t source_row_bytes(SourceType source, int64_t k) {
   });
   if (!known) {
     refuse("weight type " + std::to_string(static_cast<int>(source)),
-           "F32, F16, BF16, Q4_1, Q5_0, Q8_0, Q4_K or Q6_K");
+           "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K");
   }
   return bytes;
 }

@@ -13,7 +13,6 @@ namespace {
 template <SourceType S>
 void unpack(const uint8_t* panel, int64_t k, int r, float* out) {
   using F = Format<S>;
-  constexpr int kZero = F::kZeroBits < 0 ? 0 : 1 << F::kZeroBits;
   for (int64_t g = 0; g < k / kGroup; ++g, out += kGroup) {
     const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
     const uint8_t* group = panel + group_offset<S>(g);
@@ -22,7 +21,8 @@ void unpack(const uint8_t* panel, int64_t k, int r, float* out) {
       float min = 0.0f;
       group_scale<S>(head, group, r, half, &scale, &min);
       for (int c = half * 16; c < half * 16 + 16; ++c) {
-        const float product = scale * static_cast<float>(group_element<S>(group, r, c) - kZero);
+        const float product =
+            scale * static_cast<float>(group_element<S>(group, r, c) - F::kZeroPoint);
         out[c] = F::kMin ? product + min : product;
       }
     }

@@ -27,12 +27,16 @@ class Weights(NamedTuple):
     values: Array
 
 
-TYPES = {t.name: t for t in map(gguf.GGMLQuantizationType, (0, 1, 3, 6, 8, 12, 14, 30))}
-QUANTIZED = ["Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K"]
+TYPES = {t.name: t for t in map(gguf.GGMLQuantizationType, (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30))}
+QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 FLOATS = ["F32", "F16", "BF16"]
 # Bytes of the float16 fields of a block, and the type's block size.
-HALVES = {"Q4_1": [0, 2], "Q5_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
-BLOCK = {"Q4_K": 256, "Q6_K": 256}
+HALVES = {
+    **dict.fromkeys(["Q4_0", "Q5_0", "Q8_0"], [0]),
+    **dict.fromkeys(["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]),
+    "Q6_K": [208],
+}
+BLOCK = dict.fromkeys(["Q4_K", "Q5_K", "Q6_K"], 256)
 
 
 def random_weights(name: str, n: int, k: int, seed: int = 0, fill: int | None = None) -> Weights:
@@ -197,7 +201,7 @@ def test_zero_groups_are_zero_and_bad_values_show() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "n", "k", "message"),
-    [(2, 4, 32, "weight type 2"), (12, 4, 128, "multiple of 256"), (8, 4, 33, "multiple of 32")],
+    [(10, 4, 256, "weight type 10"), (12, 4, 128, "multiple of 256"), (8, 4, 33, "multiple of 32")],
 )
 def test_unpackable_matrices_are_refused(kind: int, n: int, k: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -215,7 +219,8 @@ def digest(name: str) -> str:
 def test_lesser_instruction_sets_pass_too(isa: str) -> None:
     if ISA == "scalar":
         pytest.skip("this machine has no instruction set above scalar")
-    select = "not long_inputs" if isa == "scalar" else ""
+    # The scalar kernel takes a row at a time: company is no question, only slow.
+    select = "not long_inputs and not company" if isa == "scalar" else ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", select]
     environment = {**os.environ, "OCTAVO_ISA": isa}
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -65,7 +65,9 @@ _TYPES = (
     ("Q1_0", 41, 128, 18),
 )
 
-_NATIVE = frozenset({"F32", "F16", "BF16", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K"})
+_NATIVE = frozenset(
+    {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}
+)
 
 SCHEMES: dict[str, Scheme] = {
     name: Scheme(name, ggml_type, elems, size, name in _NATIVE)
