@@ -32,9 +32,9 @@ QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 FLOATS = ["F32", "F16", "BF16"]
 # Bytes of the float16 fields of a block, and the type's block size.
 HALVES = {
-    **dict.fromkeys(["Q4_0", "Q5_0", "Q8_0"], [0]),
-    **dict.fromkeys(["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]),
-    "Q6_K": [208],
+    **dict.fromkeys(["Q4_0", "Q5_0", "Q8_0"], (0,)),
+    **dict.fromkeys(["Q4_1", "Q5_1", "Q4_K", "Q5_K"], (0, 2)),
+    "Q6_K": (208,),
 }
 BLOCK = dict.fromkeys(["Q4_K", "Q5_K", "Q6_K"], 256)
 
