@@ -58,6 +58,7 @@ class LiveServer:
         end = time.monotonic() + timeout_s
         while (answer := self.http.get("/health")).status_code != status:
             assert time.monotonic() < end, answer.text
+            assert '"dead"' not in answer.text, answer.text
             time.sleep(0.02)
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,12 +187,10 @@ def test_health_tells_of_a_dead_engine_and_recovers(tiny_model: Path) -> None:
 
 
 def test_a_full_queue_is_refused(tiny_model: Path) -> None:
-    import concurrent.futures
-
     body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True}
     with (
         live_server(tiny_model, backend="slow", max_num_seqs=2, max_queue=2) as server,
-        concurrent.futures.ThreadPoolExecutor(20) as threads,
+        ThreadPoolExecutor(20) as threads,
     ):
         jobs = [threads.submit(server.http.post, "/v1/completions", json=body) for _ in range(20)]
         answers = [job.result() for job in jobs]
@@ -270,17 +270,18 @@ def test_a_real_model_answers() -> None:
     """SmolLM2 on the CPU backend; streamed and whole answers are the same."""
     factory = "octavo.engine.worker:load_engine"
     with live_server("smollm2", backend="cpu", factory=factory, max_model_len=2048) as server:
-        body = {
-            "messages": [{"role": "user", "content": "What is the capital of France?"}],
-            "temperature": 0,
-            "max_tokens": 24,
-        }
+        body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 2}
+        answer = server.http.post("/v1/completions", json=body, timeout=60).json()
+        assert answer["choices"][0]["text"] == " Paris."
         path = "/v1/chat/completions"
-        whole = server.http.post(path, json=body, timeout=60).json()
-        content = whole["choices"][0]["message"]["content"]
-        assert "Paris" in content
-        streamed = server.http.post(path, json={**body, "stream": True}, timeout=60).text
-        import json
-
+        chat = {
+            "messages": [{"role": "user", "content": "Count from one to ten in words. 🙂"}],
+            "temperature": 0,
+            "max_tokens": 40,
+        }
+        whole = server.http.post(path, json=chat, timeout=60).json()
+        streamed = server.http.post(path, json={**chat, "stream": True}, timeout=60).text
         chunks = [json.loads(line[6:]) for line in streamed.split("\n\n")[:-2]]
-        assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == content
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert text == whole["choices"][0]["message"]["content"]
+        assert len(text) > 20
