@@ -20,6 +20,8 @@ from octavo.serving import ServerOptions, create_app
 from octavo.serving.server import listen
 from tests.serving.tiny_model import FACTORY
 
+MODEL = "tiny"
+
 
 @dataclass
 class LiveServer:
@@ -29,6 +31,10 @@ class LiveServer:
     client: EngineProcess
     loop: asyncio.AbstractEventLoop
     http: httpx.Client
+
+    def complete(self, prompt: str = "a", **body: Any) -> httpx.Response:
+        """POST /v1/completions."""
+        return self.http.post("/v1/completions", json={"model": MODEL, "prompt": prompt, **body})
 
     def metrics(self) -> dict[str, float]:
         """Sums of the /metrics samples by name."""
@@ -76,7 +82,7 @@ def live_server(
     client = EngineProcess(
         EngineOptions(model=str(model), backend=backend, **engine), factory=factory
     )
-    options = server or ServerOptions(served_model_names=("tiny",))
+    options = server or ServerOptions(served_model_names=(MODEL,))
     with listen("127.0.0.1", 0) as listener:
         config = uvicorn.Config(
             create_app(client, options),

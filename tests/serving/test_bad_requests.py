@@ -52,7 +52,11 @@ BAD = [
     *both("allowed_token_ids", [1]),
     *both("use_beam_search", True),
     *(case(path, 404, "model", model=name) for path in (CHAT, TEXT) for name in ("gpt-4", "")),
-    *(case(path, 400, "model", model=name) for path in (CHAT, TEXT) for name in (5, ["tiny"])),
+    *(
+        case(path, 400, "model", model=name)
+        for path in (CHAT, TEXT)
+        for name in (5, ["tiny"], None)
+    ),
     case(CHAT, 400, "messages", messages=None),
     case(CHAT, 400, "messages", messages=[]),
     case(CHAT, 400, "messages", messages="hi"),
@@ -126,7 +130,7 @@ def check_error(answer: httpx.Response, status: int) -> dict[str, Any]:
 def still_answers(server: LiveServer) -> Any:
     """After each test the next good request is answered."""
     yield
-    answer = server.http.post(TEXT, json={"prompt": "a", "max_tokens": 1})
+    answer = server.complete("a", max_tokens=1)
     assert answer.status_code == 200
 
 
@@ -171,7 +175,7 @@ def test_not_json(server: LiveServer, path: str, raw: bytes) -> None:
 
 
 def test_lone_surrogates_do_no_harm(server: LiveServer) -> None:
-    raw = rb'{"prompt": "a\ud800b", "echo": true, "max_tokens": 1}'
+    raw = rb'{"model": "tiny", "prompt": "a\ud800b", "echo": true, "max_tokens": 1}'
     answer = server.http.post(TEXT, content=raw)
     assert answer.status_code in (200, 400)
 
@@ -185,6 +189,12 @@ def test_body_too_large(server: LiveServer, path: str) -> None:
     check_error(answer, 413)
 
 
+@pytest.mark.parametrize(("path", "rest"), [(CHAT, {"messages": USER}), (TEXT, {"prompt": "a"})])
+def test_model_is_required(server: LiveServer, path: str, rest: dict[str, Any]) -> None:
+    error = check_error(server.http.post(path, json=rest), 400)
+    assert error["param"] == "model"
+
+
 def test_unknown_paths_and_methods(server: LiveServer) -> None:
     check_error(server.http.get("/v2/nothing"), 404)
     check_error(server.http.get(CHAT), 405)
@@ -192,6 +202,5 @@ def test_unknown_paths_and_methods(server: LiveServer) -> None:
 
 
 def test_errors_before_a_stream_keep_their_status(server: LiveServer) -> None:
-    body = {"prompt": "x" * 5000, "stream": True}
-    error = check_error(server.http.post(TEXT, json=body), 400)
+    error = check_error(server.complete("x" * 5000, stream=True), 400)
     assert error["code"] == "context_length_exceeded"

@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 
+from octavo import __version__
 from tests.serving.live_server import LiveServer
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
@@ -41,11 +42,16 @@ def test_answer_has_the_protocols_shape(server: LiveServer) -> None:
     assert answer == {
         "object": "chat.completion",
         "model": "tiny",
-        "system_fingerprint": None,
+        "system_fingerprint": f"octavo-{__version__}",
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": "ABCDE", "refusal": None},
+                "message": {
+                    "role": "assistant",
+                    "content": "ABCDE",
+                    "refusal": None,
+                    "annotations": [],
+                },
                 "logprobs": None,
                 "finish_reason": "length",
                 "stop_reason": None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from octavo import __version__
 from tests.serving.live_server import LiveServer
 
 
@@ -35,7 +36,7 @@ def test_answer_has_the_protocols_shape(server: LiveServer) -> None:
     assert answer == {
         "object": "text_completion",
         "model": "tiny",
-        "system_fingerprint": None,
+        "system_fingerprint": f"octavo-{__version__}",
         "choices": [
             {
                 "index": 0,

@@ -12,7 +12,13 @@ import pytest
 
 from tests.serving.live_server import LiveServer
 
-LONG = {"prompt": "x" * 100, "temperature": 0, "ignore_eos": True, "max_tokens": 3000}
+LONG = {
+    "model": "tiny",
+    "prompt": "x" * 100,
+    "temperature": 0,
+    "ignore_eos": True,
+    "max_tokens": 3000,
+}
 
 
 def send(server: LiveServer, path: str = "/v1/completions", **body: Any) -> socket.socket:
@@ -80,7 +86,7 @@ def test_a_reader_that_never_reads_holds_up_nobody(slow_server: LiveServer) -> N
     deaf = send(slow_server, stream=True, max_tokens=500)
     wait_running(slow_server, 1)
     began = time.monotonic()
-    answer = slow_server.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 5})
+    answer = slow_server.complete(max_tokens=5)
     assert answer.status_code == 200
     assert time.monotonic() - began < 2.0
     deaf.close()
@@ -93,5 +99,5 @@ def test_breaking_off_within_the_body(server: LiveServer) -> None:
         connection.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"
         )
-    answer = server.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1})
+    answer = server.complete(max_tokens=1)
     assert answer.status_code == 200

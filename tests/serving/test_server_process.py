@@ -30,7 +30,7 @@ SCRIPT = (
     "from octavo.serving import ServerOptions, serve\n"
     "model, backend, port, factory = sys.argv[1:]\n"
     "serve(EngineOptions(model=model, backend=backend), ServerOptions(port=int(port),"
-    " shutdown_timeout_s=3, log_level='warning'), factory=factory)\n"
+    " served_model_names=('tiny',), shutdown_timeout_s=3, log_level='warning'), factory=factory)\n"
 )
 
 
@@ -80,7 +80,7 @@ def program(model: Path | str, backend: str = "fast", factory: str = FACTORY) ->
 def test_idle_costs_no_cpu_and_sigterm_stops_cleanly(tiny_model: Path) -> None:
     with program(tiny_model) as server:
         server.wait_status(200)
-        body = {"prompt": "a", "max_tokens": 3, "temperature": 0}
+        body = {"model": "tiny", "prompt": "a", "max_tokens": 3, "temperature": 0}
         assert server.http.post("/v1/completions", json=body).json()["choices"][0]["text"] == "bcd"
         processes = [psutil.Process(server.process.pid), server.engine()]
         time.sleep(0.3)
@@ -100,7 +100,13 @@ def test_idle_costs_no_cpu_and_sigterm_stops_cleanly(tiny_model: Path) -> None:
 def test_running_streams_finish_after_sigterm(tiny_model: Path) -> None:
     with program(tiny_model, "slow") as server:
         server.wait_status(200)
-        body = {"prompt": "x", "max_tokens": 100, "ignore_eos": True, "stream": True}
+        body = {
+            "model": "tiny",
+            "prompt": "x",
+            "max_tokens": 100,
+            "ignore_eos": True,
+            "stream": True,
+        }
         with server.http.stream("POST", "/v1/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
@@ -118,7 +124,7 @@ def test_interrupt_reaches_the_server_and_not_the_engine(tiny_model: Path) -> No
         engine = server.engine()
         engine.send_signal(signal.SIGINT)
         engine.send_signal(signal.SIGTERM)
-        body = {"prompt": "a", "max_tokens": 3}
+        body = {"model": "tiny", "prompt": "a", "max_tokens": 3}
         assert server.http.post("/v1/completions", json=body).status_code == 200
         server.process.send_signal(signal.SIGINT)
         server.process.wait(10)
@@ -156,7 +162,7 @@ def test_the_port_listens_while_the_engine_loads(tiny_model: Path) -> None:
             assert time.monotonic() < end
             time.sleep(0.02)
             answer = server.http.get("/health")
-        refused = server.http.post("/v1/completions", json={"prompt": "a"})
+        refused = server.complete()
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert "loading weights 43 %" in refused.json()["error"]["message"]
@@ -182,12 +188,12 @@ def test_health_tells_of_a_dead_engine_and_recovers(tiny_model: Path) -> None:
         assert answer.json()["status"] == "restarting"
         server.wait_status(200)
         assert server.metrics()["octavo:engine_restarts_total"] == 1
-        body = {"prompt": "a", "max_tokens": 3, "temperature": 0}
+        body = {"model": "tiny", "prompt": "a", "max_tokens": 3, "temperature": 0}
         assert server.http.post("/v1/completions", json=body).json()["choices"][0]["text"] == "bcd"
 
 
 def test_a_full_queue_is_refused(tiny_model: Path) -> None:
-    body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 60, "ignore_eos": True}
     with (
         live_server(tiny_model, backend="slow", max_num_seqs=2, max_queue=2) as server,
         ThreadPoolExecutor(20) as threads,
@@ -218,7 +224,7 @@ def test_api_keys_guard_all_but_health(tiny_model: Path) -> None:
 
 def test_metrics_parse_and_count(server: LiveServer) -> None:
     before = server.metrics()
-    body = {"prompt": "abc", "max_tokens": 5, "n": 2, "temperature": 0}
+    body = {"model": "tiny", "prompt": "abc", "max_tokens": 5, "n": 2, "temperature": 0}
     server.http.post("/v1/completions", json=body)
     text = server.http.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -255,12 +261,12 @@ def test_a_model_without_a_tokenizer_takes_token_ids(tiny_model: Path, tmp_path:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
     with live_server(tmp_path) as server:
-        body = {"prompt": [97], "max_tokens": 2, "temperature": 0, "logprobs": 0}
+        body = {"model": "tiny", "prompt": [97], "max_tokens": 2, "temperature": 0, "logprobs": 0}
         choice = server.http.post("/v1/completions", json=body).json()["choices"][0]
         assert choice["logprobs"]["tokens"] == ["token_id:98", "token_id:99"]
         for path, field in (("/v1/completions", "prompt"), ("/v1/chat/completions", "messages")):
             texts = {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}
-            answer = server.http.post(path, json={field: texts[field]})
+            answer = server.http.post(path, json={"model": "tiny", field: texts[field]})
             assert answer.status_code == 400
             assert "no tokenizer" in answer.json()["error"]["message"]
 
@@ -270,11 +276,17 @@ def test_a_real_model_answers() -> None:
     """SmolLM2 on the CPU backend; streamed and whole answers are the same."""
     factory = "octavo.engine.worker:load_engine"
     with live_server("smollm2", backend="cpu", factory=factory, max_model_len=2048) as server:
-        body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 2}
+        body = {
+            "model": "tiny",
+            "prompt": "The capital of France is",
+            "temperature": 0,
+            "max_tokens": 2,
+        }
         answer = server.http.post("/v1/completions", json=body, timeout=60).json()
         assert answer["choices"][0]["text"] == " Paris."
         path = "/v1/chat/completions"
         chat = {
+            "model": "tiny",
             "messages": [{"role": "user", "content": "Count from one to ten in words. 🙂"}],
             "temperature": 0,
             "max_tokens": 40,

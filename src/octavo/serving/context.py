@@ -97,9 +97,9 @@ class Serving:
         if waiting is not None:
             raise not_ready(*waiting)
 
-    def check_model(self, name: str | None) -> None:
-        """Raise 404 for a model that is not served; no name means the one there is."""
-        if name is not None and name not in self.names:
+    def check_model(self, name: str) -> None:
+        """Raise 404 for a model that is not served."""
+        if name not in self.names:
             raise ApiError(
                 404,
                 f"The model {name!r} does not exist; this server has {', '.join(self.names)}.",

@@ -11,7 +11,7 @@ from octavo.serving.context import Serving, off_loop
 from octavo.serving.generation import Choice, Generation, collect, new_id
 from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
 from octavo.serving.openai.protocol import ChatRequest
-from octavo.serving.openai.usage import usage
+from octavo.serving.openai.usage import FINGERPRINT, usage
 
 
 async def chat_generation(serving: Serving, body: ChatRequest) -> Generation:
@@ -46,7 +46,7 @@ class ChatFormat:
 
     def __init__(self, serving: Serving, body: ChatRequest, request_id: str) -> None:
         self._id = request_id
-        self._model = body.model or serving.names[0]
+        self._model = body.model
         self._created = int(time.time())
         self._texts = TokenTexts(serving.tokenizer)
         self._num_top = body.top_logprobs or 0
@@ -83,7 +83,12 @@ class ChatFormat:
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
         return {
             "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "message": {
+                "role": "assistant",
+                "content": choice.text,
+                "refusal": None,
+                "annotations": [],
+            },
             "logprobs": self._logprobs(choice.logprobs),
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
@@ -100,7 +105,7 @@ class ChatFormat:
             "object": kind,
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,
+            "system_fingerprint": FINGERPRINT,
         }
 
 

@@ -12,7 +12,7 @@ from octavo.serving.errors import invalid
 from octavo.serving.generation import Choice, Generation, collect, new_id
 from octavo.serving.openai.logprobs import TokenTexts, completion_logprobs
 from octavo.serving.openai.protocol import CompletionRequest
-from octavo.serving.openai.usage import usage
+from octavo.serving.openai.usage import FINGERPRINT, usage
 
 MAX_CHOICES = 256
 
@@ -54,7 +54,7 @@ class CompletionFormat:
 
     def __init__(self, serving: Serving, body: CompletionRequest, generation: Generation) -> None:
         self._id = generation.requests[0].request_id
-        self._model = body.model or serving.names[0]
+        self._model = body.model
         self._created = int(time.time())
         self._texts = TokenTexts(serving.tokenizer)
         self._num_top = body.logprobs
@@ -73,7 +73,7 @@ class CompletionFormat:
             "object": "text_completion",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,
+            "system_fingerprint": FINGERPRINT,
         }
 
     def opening(self, num_choices: int) -> Iterable[dict[str, Any]]:

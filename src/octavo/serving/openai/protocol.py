@@ -36,7 +36,7 @@ class StreamOptions(StrictModel):
 class SamplingFields(StrictModel):
     """What both kinds of completion share."""
 
-    model: str | None = None
+    model: str
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None

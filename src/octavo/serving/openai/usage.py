@@ -1,10 +1,14 @@
-"""Token counts of an answer."""
+"""What answers say about themselves: token counts and fingerprint."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from octavo import __version__
 from octavo.serving.generation import Generation
+
+FINGERPRINT = f"octavo-{__version__}"
+"""`system_fingerprint` of every answer: what computed it."""
 
 
 def usage(generation: Generation) -> dict[str, Any]:
