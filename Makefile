@@ -9,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MODEL ?= smollm2
-PROMPT ?= What is a folded sheet of eight leaves called, and what is printed on it?
+PROMPT ?= Write a short poem about the sea.
 
 SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find native src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi')
@@ -23,7 +23,7 @@ help: ## list the targets
 .PHONY: demo
 demo: build ## build, fetch a small model once, and let it talk
 	@$(BIN)/octavo pull $(MODEL)
-	@$(BIN)/octavo run $(MODEL) "$(PROMPT)" --max-tokens 120
+	@$(BIN)/octavo run $(MODEL) "$(PROMPT)" --max-tokens 96
 
 .PHONY: build
 build: $(VENV)/.installed ## build the package and install it into .venv
