@@ -15,6 +15,7 @@ PACKAGES = [
     "cli",
     "decoding",
     "engine",
+    "eval",
     "graph",
     "models",
     "scheduler",

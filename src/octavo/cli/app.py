@@ -9,6 +9,7 @@ import typer
 from octavo.cli.bench import app as bench_app
 from octavo.cli.chat.command import chat
 from octavo.cli.errors import OctavoGroup
+from octavo.cli.eval import app as eval_app
 from octavo.cli.inspect import inspect
 from octavo.cli.pull import pull
 from octavo.cli.run import run
@@ -42,3 +43,4 @@ def octavo(
 for command in (run, chat, serve, pull, inspect, version):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
+app.add_typer(eval_app, name="eval")

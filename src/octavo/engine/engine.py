@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -159,8 +159,12 @@ class Engine:
         return deltas
 
     def logits(self, token_ids: list[int]) -> Floats:
-        """Logits after each of the ids, float32 [len(token_ids), vocab]. Uses free KV blocks for
-        the time of the call; the prefix cache is neither read nor written."""
+        """Logits after each of the ids, float32 [len(token_ids), vocab]; see `iter_logits`."""
+        return np.concatenate([part.copy() for part in self.iter_logits(token_ids)])
+
+    def iter_logits(self, token_ids: list[int], first: int = 0) -> Iterator[Floats]:
+        """Logits after token_ids[first:], in order and in pieces [n, vocab], each valid until the
+        next. Holds free KV blocks until it ends; the prefix cache is neither read nor written."""
         self._check_open()
         ids = list(token_ids)
         self.check(Request("logits", ids, _SCORE_ONLY))
@@ -169,12 +173,12 @@ class Engine:
             raise EngineError("engine: no free KV blocks for logits; let running requests finish")
         self._cache.allocate(table, 0, len(ids))
         try:
-            parts = []
             for start in range(0, len(ids), self._max_rows):
                 count = min(self._max_rows, len(ids) - start)
-                step = self._builder.lone(ids, table, start, count)
-                parts.append(self._executable.forward(step).copy())
-            return np.concatenate(parts)
+                step = self._builder.lone(ids, table, start, count, max(0, first - start))
+                logits = self._executable.forward(step)
+                if len(logits):
+                    yield logits
         finally:
             self._cache.free(table)
 

@@ -61,8 +61,10 @@ class StepBuilder:
             logit_rows=self._logit_rows[: len(logit_rows)],
         )
 
-    def lone(self, ids: list[int], table: BlockTable, start: int, count: int) -> Step:
-        """A step for one sequence outside the schedule, with logits of every position."""
+    def lone(
+        self, ids: list[int], table: BlockTable, start: int, count: int, skip: int = 0
+    ) -> Step:
+        """A step for one sequence outside the schedule, with logits of all but `skip` positions."""
         blocks = np.array(table.blocks, dtype=np.int32)
         self._span(ids, blocks, start, count, 0)
         end = start + count
@@ -73,7 +75,7 @@ class StepBuilder:
             query_start=np.array([0, count], dtype=np.int32),
             seq_len=np.array([end], dtype=np.int32),
             block_table=blocks[None, : -(-end // self._block_size)].copy(),
-            logit_rows=np.arange(count, dtype=np.int32),
+            logit_rows=np.arange(skip, count, dtype=np.int32),
         )
 
     def _decodes(self, decodes: list[Sample]) -> None:
