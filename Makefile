@@ -66,7 +66,8 @@ fuzz: $(VENV)/.dev ## mutate GGUF files under the sanitizers (ROUNDS=300000)
 	@mkdir -p build
 	@$(CXX) -std=c++20 -g -O1 -Wall -Wextra -Werror -Inative -DOCTAVO_FUZZ_DRIVER \
 	  -fsanitize=address,undefined -fno-sanitize-recover=all native/fuzz/gguf_fuzz.cpp \
-	  native/gguf/reader.cpp native/gguf/dequantize.cpp -o build/gguf_fuzz
+	  native/gguf/reader.cpp native/gguf/dequantize.cpp \
+	  native/kernels/dequantize_row.cpp -o build/gguf_fuzz
 	@PYTHONPATH=src $(BIN)/python -m tests.support.gguf_file build/seed.gguf
 	@build/gguf_fuzz $(or $(ROUNDS),300000) build/seed.gguf
 

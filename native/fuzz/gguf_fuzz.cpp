@@ -3,7 +3,8 @@
 //
 // With Clang, libFuzzer drives it:
 //   clang++ -std=c++20 -g -O1 -Inative -fsanitize=fuzzer,address,undefined
-//     native/fuzz/gguf_fuzz.cpp native/gguf/reader.cpp native/gguf/dequantize.cpp -o gguf_fuzz
+//     native/fuzz/gguf_fuzz.cpp native/gguf/reader.cpp native/gguf/dequantize.cpp
+//     native/kernels/dequantize_row.cpp -o gguf_fuzz
 //   ./gguf_fuzz CORPUS_FOLDER
 // Without it, `make fuzz` builds the driver at the end of this file, which mutates seed files.
 
