@@ -291,18 +291,22 @@ class Engine:
                 deltas += self._end(sample.state, "error", result.error(row))
             elif not sample.done:  # else its request has just failed with a sibling
                 deltas.append(self._append(sample, token, row, result))
+                self._stats.generation_tokens += 1
 
     def _append(self, sample: Sample, token: int, row: int, result: SampleResult) -> Delta:
         sample.ids.append(token)
-        self._stats.generation_tokens += 1
-        params = sample.params
+        params, stream = sample.params, sample.text
         reason, stop = sample.end_by(token)
         text, matched = "", None
-        if sample.text is not None:
-            text, matched = self._text(sample, token, reason)
+        if stream is not None:
+            if reason != "stop" or params.include_stop_str_in_output:
+                text, matched = stream.push(token, sample.num_output > params.min_tokens)
+            if reason is not None and matched is None:
+                tail, matched = stream.finish()
+                text += tail
         if matched is not None:
             reason = "stop"
-        delta = Delta(sample.state.request.request_id, sample.index, text, [token])
+        delta = Delta(sample.request_id, sample.index, text, [token])
         if params.logprobs is not None:
             delta.logprobs = [sampled_logprobs(result, row, params.logprobs, self.tokenizer)]
         if not sample.state.told:
@@ -312,20 +316,6 @@ class Engine:
             delta.stop_reason = stop if matched is None else matched
             self._retire(sample, reason, delta)
         return delta
-
-    def _text(
-        self, sample: Sample, token: int, reason: FinishReason | None
-    ) -> tuple[str, str | None]:
-        """Text of one more token. A token that ends the sample is shown only if asked for."""
-        stream, params = sample.text, sample.params
-        assert stream is not None
-        text, matched = "", None
-        if reason != "stop" or params.include_stop_str_in_output:
-            text, matched = stream.push(token, sample.num_output > params.min_tokens)
-        if reason is not None and matched is None:
-            tail, matched = stream.finish()
-            text += tail
-        return text, matched
 
     def _introduce(self, state: RequestState, delta: Delta) -> None:
         """A request's first delta carries what is known once."""
@@ -358,7 +348,7 @@ class Engine:
 
     def _finish(self, sample: Sample, reason: FinishReason, error: str | None = None) -> Delta:
         """Finish a sample without a new token."""
-        delta = Delta(sample.state.request.request_id, sample.index, "", [])
+        delta = Delta(sample.request_id, sample.index, "", [])
         delta.finish_reason, delta.error = reason, error
         if not sample.state.told:
             self._introduce(sample.state, delta)
@@ -374,7 +364,7 @@ class Engine:
         if state.num_live == 0:
             state.metrics.finished_s = time.monotonic()
             delta.metrics = state.metrics
-            del self._requests[state.request.request_id]
+            del self._requests[sample.request_id]
 
 
 def _scheduler_config(options: EngineOptions) -> SchedulerConfig:

@@ -45,6 +45,7 @@ class Sample(Sequence):
         "max_len",
         "params",
         "penalised",
+        "request_id",
         "seed",
         "state",
         "stop_ids",
@@ -65,6 +66,7 @@ class Sample(Sequence):
         super().__init__(list(state.request.prompt_ids), table, rank)
         params = state.request.params
         self.state = state
+        self.request_id = state.request.request_id
         self.index = index
         self.params = params
         self.seed = seed

@@ -58,7 +58,9 @@ class SamplingRows:
             self._batch = self._gather(rows, drawing)
             self._rows = rows
         batch = self._batch
-        batch.counter[:] = [len(s.ids) - s.num_prompt for s in drawing]
+        counter = batch.counter.data
+        for i, s in enumerate(drawing):
+            counter[i] = len(s.ids) - s.num_prompt
         if self._penalised:
             batch = self._with_history(batch, drawing)
         if self._banning:

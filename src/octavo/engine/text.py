@@ -13,6 +13,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
         self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens)
+        self._decode = self._detokenizer.push
         self._matcher = (
             StopMatcher(params.stop, params.include_stop_str_in_output) if params.stop else None
         )
@@ -22,7 +23,7 @@ class TextStream:
 
         With may_stop False (before min_tokens) the text is shown without looking for stops.
         """
-        text = self._detokenizer.push([token])
+        text = self._decode((token,))
         if self._matcher is None or not may_stop:
             return text, None
         return self._matcher.push(text)

@@ -41,7 +41,7 @@ TokenLogprobs = dict[int, Logprob]
 """Candidates at one position by token id; the chosen token first."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Delta:
     """What one step added to one sample. Text is safe to show: whole characters, no part of a
     stop string. Concatenated deltas are the non-streamed answer."""
