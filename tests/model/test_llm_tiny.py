@@ -1,0 +1,44 @@
+"""LLM over whole model folders without a tokenizer: ids in, the golden ids out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo import LLM, SamplingParams
+from octavo.engine import EnginePlan
+from octavo.errors import InvalidParameterError, MemoryPlanError, ModelNotFoundError
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "tiny"
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_golden_greedy_ids_and_logits(family: str, backend: str) -> None:
+    reports: list[EnginePlan] = []
+    with np.load(GOLDEN / family / "expected.npz") as arrays:
+        expected = dict(arrays)
+    prompt, wanted = expected["prompt_ids"].tolist(), expected["greedy_ids"].tolist()
+    options: dict[str, Any] = {"backend": backend, "weights": "float", "max_num_seqs": 16}
+    with LLM(str(GOLDEN / family), report=reports.append, **options) as llm:
+        assert llm.tokenizer is None
+        assert reports == [llm.plan]
+        params = SamplingParams(temperature=0, max_tokens=len(wanted), ignore_eos=True)
+        first, second = llm.generate([prompt, prompt[:3]], params)
+        assert first.outputs[0].token_ids == wanted
+        assert len(second.outputs[0].token_ids) == len(wanted)
+        logits = llm.logits(expected["input_ids"])
+        tolerance = 1e-4 if backend == "reference" else 2e-2
+        np.testing.assert_allclose(logits, expected["logits"], atol=tolerance, rtol=0)
+        with pytest.raises(InvalidParameterError, match="no tokenizer"):
+            llm.generate("text")
+
+
+def test_a_model_that_cannot_be_had_or_does_not_fit() -> None:
+    with pytest.raises(ModelNotFoundError, match="no-such-model"):
+        LLM("no-such-model")
+    with pytest.raises(MemoryPlanError, match="KV cache do not fit"):
+        LLM(str(GOLDEN / "llama"), num_kv_blocks=2**40)
