@@ -8,23 +8,17 @@
 namespace octavo {
 namespace {
 
-bool has_avx2() {
 #if defined(__x86_64__)
+bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-  return false;
-#endif
 }
 
 bool has_avx512() {
-#if defined(__x86_64__)
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
-#else
-  return false;
-#endif
 }
+#endif
 
 const KernelTable& choose() {
 #if defined(__x86_64__)
