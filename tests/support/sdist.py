@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,28 +13,28 @@ import pytest
 from octavo.weights.cache import cache_folder, locked
 
 
-def sdist_files(requirement: str, wanted: Callable[[str], bool]) -> Path:
-    """Folder with the wanted files of "name==version", flat. Skips the test if pip cannot get it.
+def sdist_files(requirement: str, part: str) -> Path:
+    """Folder with the files of "name==version" whose path contains `part`, flat.
 
-    wanted is asked with each file's path inside the archive.
+    Skips the test if pip cannot get it.
     """
-    name, version = requirement.split("==")
-    folder = cache_folder() / "external" / f"{name}-{version}"
+    label = f"{requirement}-{part.strip('/').replace('/', '-')}"
+    folder = cache_folder() / "external" / label.replace("==", "-")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / f"{folder.name}.lock", lambda: None):
         if not folder.is_dir():
-            _fetch(requirement, folder, wanted)
+            _fetch(requirement, folder, part)
     return folder
 
 
-def _fetch(requirement: str, folder: Path, wanted: Callable[[str], bool]) -> None:
+def _fetch(requirement: str, folder: Path, part: str) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         archive = _download(requirement, Path(scratch))
         target = Path(scratch) / "files"
         target.mkdir()
         with tarfile.open(archive) as tar:
             for member in tar:
-                content = tar.extractfile(member) if wanted(member.name) else None
+                content = tar.extractfile(member) if part in member.name else None
                 if content is not None:
                     (target / Path(member.name).name).write_bytes(content.read())
         target.rename(folder)  # complete or not there at all
