@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -30,7 +31,7 @@ SCRIPT = (
     "from octavo.serving import ServerOptions, serve\n"
     "model, backend, port, factory = sys.argv[1:]\n"
     "serve(EngineOptions(model=model, backend=backend), ServerOptions(port=int(port),"
-    " served_model_names=('tiny',), shutdown_timeout_s=3, log_level='warning'), factory=factory)\n"
+    " served_model_names=('tiny',), shutdown_timeout_s=3, log_level='info'), factory=factory)\n"
 )
 
 
@@ -145,7 +146,8 @@ def test_a_missing_model_ends_the_program_with_its_error(tmp_path: Path) -> None
     with program(tmp_path / "nothing.gguf") as server:
         assert server.process.wait(20) == 1
         assert server.process.stderr is not None
-        last = server.process.stderr.read().decode().strip().splitlines()[-1]
+        first, *_, last = server.process.stderr.read().decode().strip().splitlines()
+        assert first.startswith("octavo: listening on http://127.0.0.1:")
         assert "ModelNotFoundError" in last
         assert "nothing.gguf" in last
 
@@ -255,6 +257,16 @@ def test_metrics_parse_and_count(server: LiveServer) -> None:
     assert grown("request_success_total") == 2
     assert grown("time_to_first_token_seconds_count") == 1
     assert grown("inter_token_latency_seconds_count") == 8
+
+
+def test_the_openapi_document_refers_to_nothing_missing(server: LiveServer) -> None:
+    document = server.http.get("/openapi.json").json()
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/models"} <= document["paths"].keys()
+    schemas = document["components"]["schemas"]
+    references = re.findall(r'"\$ref": "([^"]*)"', json.dumps(document))
+    assert references
+    for reference in references:
+        assert reference.removeprefix("#/components/schemas/") in schemas
 
 
 def test_a_model_without_a_tokenizer_takes_token_ids(tiny_model: Path, tmp_path: Path) -> None:

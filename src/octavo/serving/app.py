@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 
 from octavo import __version__
 from octavo.serving import errors, health, openai
@@ -32,9 +34,19 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
 
     app = FastAPI(title="Octavo", version=__version__, lifespan=lifespan)
     app.state.serving = serving
+    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.include_router(openai.router)
     app.include_router(health.router)
     errors.install(app)
     if options.api_keys:
         app.add_middleware(ApiKeys, keys=options.api_keys)
     return app
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the schemas of bodies that the handlers themselves read."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        document.setdefault("components", {}).setdefault("schemas", {}).update(openai.COMPONENTS)
+        app.openapi_schema = document
+    return app.openapi_schema

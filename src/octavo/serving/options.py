@@ -10,7 +10,8 @@ class ServerOptions:
     """port 0 chooses a free one. served_model_names: the model's names in the API, the first one
     shown; empty for the name it was asked for by. api_keys: clients must send one of them (not for
     /health). max_body_bytes: larger bodies get 413. shutdown_timeout_s: how long running requests
-    may go on after SIGTERM. log_level: uvicorn's ("critical" to "trace").
+    may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
+    and when it is ready, "debug" also logs every request.
     """
 
     host: str = "127.0.0.1"

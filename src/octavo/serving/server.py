@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 
 import uvicorn
 
@@ -37,24 +38,41 @@ def serve(
 
 
 async def _serve(client: EngineProcess, options: ServerOptions, listener: socket.socket) -> None:
+    talkative = options.log_level in ("info", "debug", "trace")
     config = uvicorn.Config(
         create_app(client, options),
-        log_level=options.log_level,
+        log_level="warning" if options.log_level == "info" else options.log_level,
         timeout_graceful_shutdown=options.shutdown_timeout_s,
         access_log=options.log_level in ("debug", "trace"),
         server_header=False,
         lifespan="on",
     )
     server = uvicorn.Server(config)
-
-    async def stop_when_dead() -> None:
-        await client.wait_dead()
-        server.should_exit = True
-
-    watch = asyncio.create_task(stop_when_dead(), name="engine-watch")
+    watches = [asyncio.create_task(_stop_when_dead(client, server), name="engine-watch")]
+    if talkative:
+        address = _url(listener)
+        watches.append(asyncio.create_task(_announce(client, address), name="announcement"))
     await server.serve(sockets=[listener])
-    watch.cancel()
-    await asyncio.gather(watch, return_exceptions=True)
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
+
+
+async def _stop_when_dead(client: EngineProcess, server: uvicorn.Server) -> None:
+    await client.wait_dead()
+    server.should_exit = True
+
+
+async def _announce(client: EngineProcess, address: str) -> None:
+    model = client.options.model
+    print(f"octavo: listening on {address}, loading {model}", file=sys.stderr, flush=True)
+    await client.wait_ready()
+    print(f"octavo: ready, {model} answers at {address}/v1", file=sys.stderr, flush=True)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:

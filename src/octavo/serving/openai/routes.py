@@ -24,10 +24,14 @@ Fields = TypeVar("Fields", bound=SamplingFields)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
+COMPONENTS: dict[str, Any] = {}
+"""JSON schemas that the routes' descriptions refer to, for the app's OpenAPI document."""
+
+
 def _accepts(model: type[SamplingFields]) -> dict[str, Any]:
     """The OpenAPI description of a body that the handler itself reads."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    COMPONENTS.update(schema.pop("$defs", {}))
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
