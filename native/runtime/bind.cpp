@@ -185,13 +185,19 @@ void bind_executor(nb::module_& m) {
   c.def("allocate_weights", &Executor::allocate_weights);
   c.def(
       "pack",
-      [](Executor& e, int id, Bytes raw) {
-        const uint8_t* data = raw.data();
-        const size_t n = raw.size();
+      [](Executor& e, const nb::list& tensors) {
+        std::vector<Executor::Raw> raw;
+        std::vector<Bytes> keep;  // the arrays, alive while packing
+        for (nb::handle h : tensors) {
+          const auto t = nb::cast<nb::tuple>(h);
+          keep.push_back(nb::cast<Bytes>(t[1]));
+          raw.push_back(
+              {nb::cast<int>(t[0]), keep.back().data(), keep.back().size(), nb::cast<bool>(t[2])});
+        }
         nb::gil_scoped_release release;
-        e.pack(id, data, n);
+        e.pack(raw);
       },
-      "matrix"_a, "raw"_a);
+      "tensors"_a);
   c.def("buffer_bytes", &Executor::buffer_bytes, "width"_a, "quantized"_a);
   c.def("place_buffer", &Executor::place_buffer, "width"_a, "quantized"_a, "offset"_a);
   c.def("allocate_arena", &Executor::allocate_arena, "num_bytes"_a);

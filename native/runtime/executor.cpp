@@ -1,5 +1,9 @@
 #include "runtime/executor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
@@ -15,6 +19,16 @@ inline size_t aligned(size_t n) {
 
 void require(bool ok, const char* message) {
   if (!ok) throw std::invalid_argument(std::string("executor: ") + message);
+}
+
+constexpr int64_t kPackUnitBytes = 1 << 20;  // of the file; what a thread packs at a time
+
+// Lets go of the whole pages in [begin, end) of a mapped file.
+void drop_pages(const uint8_t* begin, const uint8_t* end) {
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+  const uintptr_t last = reinterpret_cast<uintptr_t>(end) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 }  // namespace
@@ -52,19 +66,36 @@ void Executor::allocate_weights() {
   }
 }
 
-void Executor::pack(int id, const uint8_t* raw, size_t raw_bytes) {
-  const PanelMatrix& m = matrices_.at(id);
+void Executor::pack(const std::vector<Raw>& tensors) {
   require(weights_.data() != nullptr, "pack before allocate_weights");
-  const size_t expected = source_row_bytes(m.source, m.k) * static_cast<size_t>(m.n);
-  require(raw_bytes == expected, "pack: the tensor's bytes do not match its shape");
-  uint8_t* target = weights_.data() + matrix_offsets_[id];
-  std::atomic<int64_t> next{0};
-  constexpr int64_t kUnit = 8;  // panels a grab
+  struct Unit {
+    const Raw* raw;
+    int64_t begin;  // panels
+    int64_t end;
+  };
+  std::vector<Unit> units;
+  for (const Raw& raw : tensors) {
+    const PanelMatrix& m = matrices_.at(raw.matrix);
+    const size_t row_bytes = source_row_bytes(m.source, m.k);
+    require(raw.bytes == row_bytes * static_cast<size_t>(m.n),
+            "pack: the tensor's bytes do not match its shape");
+    const int64_t step =
+        std::max<int64_t>(1, kPackUnitBytes / static_cast<int64_t>(row_bytes * kPanelRows));
+    for (int64_t b = 0; b < m.num_panels; b += step) {
+      units.push_back({&raw, b, std::min(b + step, m.num_panels)});
+    }
+  }
+  std::atomic<size_t> next{0};
   pool_.run([&](int) {
-    for (;;) {
-      const int64_t begin = next.fetch_add(kUnit, std::memory_order_relaxed);
-      if (begin >= m.num_panels) return;
-      pack_panels(m, raw, begin, std::min(begin + kUnit, m.num_panels), target);
+    for (size_t i = next++; i < units.size(); i = next++) {
+      const Raw& raw = *units[i].raw;
+      const PanelMatrix& m = matrices_[raw.matrix];
+      pack_panels(m, raw.data, units[i].begin, units[i].end,
+                  weights_.data() + matrix_offsets_[raw.matrix]);
+      if (!raw.mapped) continue;
+      const size_t panel = source_row_bytes(m.source, m.k) * kPanelRows;
+      drop_pages(raw.data + panel * units[i].begin,
+                 raw.data + std::min(panel * units[i].end, raw.bytes));
     }
   });
 }

@@ -29,8 +29,16 @@ class Executor {
   size_t weight_bytes() const { return weight_bytes_; }
   size_t scratch_bytes() const { return scratch_arena_.size(); }
   void allocate_weights();
-  // `raw` is the tensor's bytes as in the file. Packs on all threads.
-  void pack(int id, const uint8_t* raw, size_t raw_bytes);
+  // A tensor to pack: its bytes as in the file. mapped: they are a view of a mapped file, whose
+  // pages may be dropped when they have been read, so that weights exist once in memory.
+  struct Raw {
+    int matrix;
+    const uint8_t* data;
+    size_t bytes;
+    bool mapped;
+  };
+  // Packs all of them on all threads.
+  void pack(const std::vector<Raw>& tensors);
 
   // Activations. An offset is chosen by the caller, who knows lifetimes.
   size_t buffer_bytes(int64_t width, bool quantized) const;

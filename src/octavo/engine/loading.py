@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Executable
@@ -26,7 +27,6 @@ def load(
     """The arguments of `Engine`; see `Engine.from_options`."""
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
-    tokenizer = load_tokenizer(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
     backend = get_backend(options.backend)
     threads = num_threads(options.num_threads)
@@ -41,7 +41,10 @@ def load(
     )
     if report is not None:
         report(plan)
-    executable = backend.compile(graph, checkpoint, config, settings)
+    with ThreadPoolExecutor(1) as pool:  # weights are packed without the GIL
+        compiling = pool.submit(backend.compile, graph, checkpoint, config, settings)
+        tokenizer = load_tokenizer(checkpoint)
+        executable = compiling.result()
     return executable, tokenizer, options, plan
 
 

@@ -82,10 +82,21 @@ class Checkpoint:
         Called by a backend after packing a tensor, so that weights exist once in memory. Does
         nothing for a tensor that lies in none of `maps`.
         """
+        found = self._find(tensor)
+        if found is not None:
+            file_map, offset = found
+            file_map.release(offset, tensor.data.nbytes)
+
+    def is_mapped(self, tensor: Tensor) -> bool:
+        """Whether a tensor's data are pages of a mapped file, which may be dropped after use."""
+        return self._find(tensor) is not None
+
+    def _find(self, tensor: Tensor) -> tuple[FileMap, int] | None:
+        """The map that a tensor lies in, and where."""
         address, length = _address(tensor.data), tensor.data.nbytes
         for file_map in self.maps:
             whole = file_map.array()
             offset = address - _address(whole)
             if offset >= 0 and offset + length <= whole.nbytes:
-                file_map.release(offset, length)
-                return
+                return file_map, offset
+        return None

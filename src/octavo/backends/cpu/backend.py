@@ -83,10 +83,9 @@ class _Compilation:
     def finish(self) -> Executor:
         """Pack the weights and emit the program."""
         self.executor.allocate_weights()
-        for value, matrix in self.matrices.items():
-            tensor = self._tensor(value)
-            self.executor.pack(matrix, tensor.data)
-            self.checkpoint.release(tensor)
+        tensors = [(matrix, self._tensor(value)) for value, matrix in self.matrices.items()]
+        mapped = self.checkpoint.is_mapped
+        self.executor.pack([(matrix, t.data, mapped(t)) for matrix, t in tensors])
         emitter = Emitter(
             self.executor, self.placement, self._vector, lambda value: self.matrices[value]
         )
