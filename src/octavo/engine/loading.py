@@ -44,6 +44,8 @@ def load(
     with ThreadPoolExecutor(1) as pool:  # weights are packed without the GIL
         compiling = pool.submit(backend.compile, graph, checkpoint, config, settings)
         tokenizer = load_tokenizer(checkpoint)
+        if tokenizer is not None:
+            tokenizer.prepare_chat()
         executable = compiling.result()
     return executable, tokenizer, options, plan
 

@@ -101,6 +101,10 @@ class Tokenizer:
         """Whether the token is left out of shown text."""
         return token_id in self.special.hidden_ids
 
+    def prepare_chat(self) -> None:
+        """Get ready to render chats, so that the first one does not pay for it."""
+        self._templates.prepare()
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import TemplateError
@@ -29,6 +30,13 @@ class ChatTemplates:
     def default(self) -> str | None:
         """Source of the template used without tools, or None."""
         return self._sources.get(DEFAULT_NAME)
+
+    def prepare(self) -> None:
+        """Compile the model's own template ahead of its first use, if there is one that compiles;
+        a bad one is told when it is rendered."""
+        if self.default is not None:
+            with suppress(TemplateError):
+                self._compile(self.default)
 
     def render(self, chosen: str | None, *, tools: Any = None, **variables: Any) -> str:
         """Render the chosen template (a name or Jinja source), or the model's own.

@@ -34,16 +34,21 @@ class CpuBackend(Backend):
 
     name = "cpu"
 
+    def __init__(self) -> None:
+        self._planned: _Compilation | None = None
+
     def plan(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> MemoryPlan:
-        return _Compilation(graph, checkpoint, options, num_threads=1).plan()
+        self._planned = _Compilation(graph, checkpoint, options)
+        return self._planned.plan()
 
     def compile(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> Executable:
-        threads = machine.num_threads(options.num_threads)
-        compilation = _Compilation(graph, checkpoint, options, threads)
+        compilation, self._planned = self._planned, None  # usually planned a moment ago
+        if compilation is None or not compilation.is_of(graph, checkpoint, options):
+            compilation = _Compilation(graph, checkpoint, options)
         executor = compilation.finish()
         return CpuExecutable(executor, config, options, compilation.plan(), compilation.width)
 
@@ -55,7 +60,6 @@ class _Compilation:
     graph: Graph
     checkpoint: Checkpoint
     options: BackendOptions
-    num_threads: int
 
     def __post_init__(self) -> None:
         if self.options.block_size != BLOCK_TOKENS:
@@ -65,12 +69,18 @@ class _Compilation:
         self.as_float = self.options.weights == "float"
         self.width = int(self.graph.output.shape[1])
         o = self.options
-        self.executor = Executor(self.num_threads, o.max_tokens, max(o.max_seqs, 1))
+        threads = machine.num_threads(o.num_threads)
+        self.executor = Executor(threads, o.max_tokens, max(o.max_seqs, 1))
         self.executor.set_output_width(self.width)
         self.matrices = self._plan_matrices()
         self.regions: list[Region] = lower(self.graph, self._is_quantized)
         self.placement: Placement = place(self.regions, self._size_of)
         self.kv_block_bytes = self._define_kv()
+
+    def is_of(self, graph: Graph, checkpoint: Checkpoint, options: BackendOptions) -> bool:
+        """Whether this is the compilation of just these."""
+        same = self.graph is graph and self.checkpoint is checkpoint
+        return same and self.options == options
 
     def plan(self) -> MemoryPlan:
         logits = self.options.max_seqs * self.width * 4
