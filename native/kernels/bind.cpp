@@ -143,7 +143,8 @@ auto quantize(const FloatMatrix& x) {
 }  // namespace
 
 void bind_linear(nb::module_& m) {
-  m.def("active_isa", &active_isa, "The instruction set of the kernels: avx512, avx2 or scalar.");
+  m.def("active_isa", &active_isa,
+        "The instruction set of the kernels: avx512, avx2, neon or scalar.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
         "Activations [M, K] as (int8 q[M, K], scale[M, K/32], scale * sum[M, K/32]).");
   m.def(

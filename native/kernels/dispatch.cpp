@@ -1,14 +1,32 @@
 // Chooses the instruction set once, at the first product.
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 #include <string>
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "kernels/kernel_table.h"
 
 namespace octavo {
 namespace {
 
+struct InstructionSet {
+  const char* name;
+  bool (*supported)();
+  const KernelTable& (*table)();
+};
+
+bool always() {
+  return true;
+}
+
 #if defined(__x86_64__)
+
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -18,7 +36,43 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+// Best first.
+constexpr InstructionSet kSets[] = {{"avx512", has_avx512, avx512_kernels},
+                                    {"avx2", has_avx2, avx2_kernels},
+                                    {"scalar", always, scalar_kernels}};
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+bool has_dot_product() {
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+
+constexpr InstructionSet kSets[] = {{"neon", has_dot_product, neon_kernels},
+                                    {"scalar", always, scalar_kernels}};
+
+#else
+
+constexpr InstructionSet kSets[] = {{"scalar", always, scalar_kernels}};
+
 #endif
+
+// The place of `name` in kSets, which is one past the end if it is not there.
+size_t place_of(const std::string& name) {
+  const auto* at = std::find_if(std::begin(kSets), std::end(kSets),
+                                [&](const InstructionSet& set) { return name == set.name; });
+  return static_cast<size_t>(at - std::begin(kSets));
+}
+
+// The sets one can ask for here, as a sentence has them.
+std::string names() {
+  std::string all = kSets[0].name;
+  for (size_t i = 1; i < std::size(kSets); ++i) {
+    all += i + 1 == std::size(kSets) ? " or " : ", ";
+    all += kSets[i].name;
+  }
+  return all;
+}
 
 const KernelTable& choose() {
 #if defined(__x86_64__)
@@ -26,15 +80,12 @@ const KernelTable& choose() {
 #endif
   const char* wanted = std::getenv("OCTAVO_ISA");
   const std::string isa = wanted == nullptr ? "" : wanted;
-  if (!isa.empty() && isa != "avx512" && isa != "avx2" && isa != "scalar") {
-    throw std::invalid_argument("OCTAVO_ISA: got '" + isa +
-                                "'; expected avx512, avx2 or scalar; unset it to use the best");
+  const size_t first = isa.empty() ? 0 : place_of(isa);
+  for (size_t i = first; i < std::size(kSets); ++i) {
+    if (kSets[i].supported()) return kSets[i].table();
   }
-#if defined(__x86_64__)
-  if (has_avx512() && (isa.empty() || isa == "avx512")) return avx512_kernels();
-  if (has_avx2() && isa != "scalar") return avx2_kernels();
-#endif
-  return scalar_kernels();
+  throw std::invalid_argument("OCTAVO_ISA: got '" + isa + "'; expected " + names() +
+                              "; unset it to use the best");
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ inline void set_terms(float amax, int first, int sum, QuantizedRows::Terms* term
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& neon_kernels();
 
 // The table in use: the best this machine has, lowered by OCTAVO_ISA.
 const KernelTable& kernels();

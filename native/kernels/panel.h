@@ -126,7 +126,8 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                 void* scratch);
 
-// The instruction set in use: "avx512", "avx2" or "scalar". OCTAVO_ISA lowers it (for tests).
+// The instruction set in use: "avx512", "avx2", "neon" or "scalar". OCTAVO_ISA lowers it (for
+// tests).
 const char* active_isa();
 
 }  // namespace octavo

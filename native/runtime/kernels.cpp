@@ -11,6 +11,8 @@ extern const RuntimeKernels kernels_scalar;
 extern const RuntimeKernels kernels_avx2;
 extern const RuntimeKernels kernels_avx512;
 extern const RuntimeKernels kernels_avx512_bf16;
+#elif defined(__aarch64__)
+extern const RuntimeKernels kernels_neon;
 #endif
 
 const RuntimeKernels& runtime_kernels() {
@@ -20,6 +22,8 @@ const RuntimeKernels& runtime_kernels() {
     return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
   }
   if (std::strcmp(isa, "avx2") == 0) return kernels_avx2;
+#elif defined(__aarch64__)
+  if (std::strcmp(active_isa(), "neon") == 0) return kernels_neon;
 #endif
   return kernels_scalar;
 }

@@ -1,0 +1,14 @@
+#if defined(__aarch64__)
+#include "runtime/simd_neon.h"
+//
+#include "runtime/kernels.inl"
+
+namespace octavo {
+
+extern const RuntimeKernels kernels_neon;
+const RuntimeKernels kernels_neon = {
+    "neon",   KvType::kF16, rms_norm,   silu_mul, gelu_mul, silu,   gelu,         softcap,
+    add_rows, mul_rows,     scale_rows, rope,     kv_write, attend, attend_chunk, attend_merge};
+
+}  // namespace octavo
+#endif
