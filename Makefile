@@ -56,6 +56,10 @@ dev: ## build the extension in place into src/octavo (PY=python with the build t
 bench-peers: build $(VENV)/.bench ## measure Octavo beside llama.cpp (ARGS="smollm2 --repeat 5")
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
+.PHONY: bench-quality
+bench-quality: build $(VENV)/.bench ## measure Octavo's and llama.cpp's error against float32
+	@$(BIN)/python -m benchmarks.quality $(ARGS)
+
 .PHONY: wheel
 wheel: $(VENV)/.build-requires ## build a wheel and an sdist into dist/
 	@$(PIP) install build
