@@ -82,7 +82,7 @@ struct PairedMath {
         kBlockTokens, 0, static_cast<int>((head_dim + 1) / 2), false, out, kBlockTokens, nullptr);
   }
   // 32 floats become 16 pairs in the first half of the row.
-  static void round_probabilities(float* p) {
+  static void weigh(float* p, const uint8_t*, int64_t, Range) {
     const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(p + 16), _mm512_loadu_ps(p));
     _mm512_storeu_si512(p, (__m512i)both);
   }

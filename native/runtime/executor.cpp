@@ -141,8 +141,7 @@ size_t Executor::define_kv(const std::vector<std::pair<int32_t, int32_t>>& layer
   size_t offset = 0;
   for (const auto& [heads, head_dim] : layers) {
     require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
-    const size_t head =
-        2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) * kv_type_bytes(type);
+    const size_t head = kv_head_bytes(type, head_dim);
     kv_.layers.push_back({offset, head, heads, head_dim});
     offset += head * static_cast<size_t>(heads);
   }

@@ -6,9 +6,9 @@
 
 namespace octavo {
 
-enum class KvType : int32_t { kF32, kF16, kBF16 };
-inline size_t kv_type_bytes(KvType t) {
-  return t == KvType::kF32 ? 4 : 2;
+enum class KvType : int32_t { kF32, kF16, kBF16, kInt8 };
+constexpr size_t kv_type_bytes(KvType t) {
+  return t == KvType::kF32 ? 4 : t == KvType::kInt8 ? 1 : 2;
 }
 
 constexpr int kBlockTokens = 32;  // tokens of a KV block
@@ -18,12 +18,19 @@ constexpr int kMaxHeadDim = 512;
 constexpr int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + 31) / 32 * 32;
 }
+// K and V of one KV head in a block; int8 has a float scale for each K and each V besides.
+constexpr size_t kv_head_bytes(KvType t, int64_t head_dim) {
+  const size_t codes =
+      2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) * kv_type_bytes(t);
+  return codes + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
+}
 
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
 //
 // Row r is token r / group, head r % group. A KV block holds, for each layer and KV head, K as
-// [padded_head_dim][32 tokens] and then V as [32 tokens][padded_head_dim]; a table may keep bf16 in
-// an order of its own (attention_bf16.inl), since nothing else looks inside a block.
+// [padded_head_dim][32 tokens] and then V as [32 tokens][padded_head_dim]; a table may keep bf16
+// and int8 in an order of its own (attention_bf16.inl, attention_vnni.inl), since nothing else
+// looks inside a block.
 struct AttentionTask {
   const float* q;  // token 0, first head of the group; heads follow each other, tokens are ld apart
   float* out;

@@ -149,13 +149,6 @@ void kv_write_as(const float* k, const float* v, uint8_t* block, int64_t head_di
   convert(wide, vt + at * padded, padded);
 }
 
-void kv_write(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
-              KvType type) {
-  if (type == KvType::kF32) return kv_write_as<float>(k, v, block, head_dim, at);
-  if (type == KvType::kF16) return kv_write_as<uint16_t>(k, v, block, head_dim, at);
-  kv_write_as<Bf16>(k, v, block, head_dim, at);
-}
-
 // c[r][0:32] = (init ? init[r] * c[r][0:32] : 0) + sum over k in [k0, k1) of a[r][k] * b[k][0:32].
 template <int R, class T>
 inline void product32(const float* a, int64_t lda, const T* b, int64_t ldb, int k0, int k1,
@@ -202,6 +195,12 @@ struct Range {
   int end;
 };
 
+// Numbers of 32 keys: those outside `seen` become `fill`.
+inline void keep(float* x, Range seen, float fill) {
+  if (seen.begin > 0) std::fill(x, x + std::min(seen.begin, kBlockTokens), fill);
+  if (seen.end < kBlockTokens) std::fill(x + std::max(seen.end, 0), x + kBlockTokens, fill);
+}
+
 inline void prefetch(const void* p, int64_t bytes) {
   const char* c = static_cast<const char*>(p);
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(c + i, 0, 2);
@@ -224,7 +223,8 @@ struct PlainMath {
     product32_rows<kMicroRows>(rows, q, d, reinterpret_cast<const T*>(block), kBlockTokens, 0,
                                static_cast<int>(head_dim), out, kBlockTokens, nullptr);
   }
-  static void round_probabilities(float*) {}
+  // Makes probabilities what `values` wants, for the keys that the row sees.
+  static void weigh(float*, const uint8_t*, int64_t, Range) {}
   // out = fade * out + p V over the keys in span.
   static void values(int rows, const float* p, int64_t d, const uint8_t* block, Range span,
                      float* out, const float* fade) {
@@ -235,6 +235,22 @@ struct PlainMath {
     }
   }
 };
+
+}  // namespace
+}  // namespace octavo
+
+#include "runtime/attention_int8.inl"
+
+namespace octavo {
+namespace {
+
+void kv_write(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
+              KvType type) {
+  if (type == KvType::kF32) return kv_write_as<float>(k, v, block, head_dim, at);
+  if (type == KvType::kF16) return kv_write_as<uint16_t>(k, v, block, head_dim, at);
+  if (type == KvType::kInt8) return kv_write_int8(k, v, block, head_dim, at);
+  kv_write_as<Bf16>(k, v, block, head_dim, at);
+}
 
 template <class Math>
 class Attention {
@@ -349,8 +365,7 @@ class Attention {
       const Range seen = visible(row, b);
       float* s = scores_ + row * kBlockTokens;
       if (t_.softcap > 0) softcap(s, s, kBlockTokens, t_.softcap);
-      if (seen.begin > 0) std::fill(s, s + std::min(seen.begin, kBlockTokens), kLowest);
-      if (seen.end < kBlockTokens) std::fill(s + std::max(seen.end, 0), s + kBlockTokens, kLowest);
+      keep(s, seen, kLowest);
       Vec m = load(s);
       for (int j = 1; j < kCols; ++j) m = max(m, load(s + j * kW));
       const float old = max_[row];
@@ -358,27 +373,28 @@ class Attention {
       shrink[i] = seen.begin < seen.end ? old - max_[row] : 0.0f;
     }
     for (int i = 0; i < n; i += kW) store(shrink + i, exp_vec(load(shrink + i)));
-    for (int i = 0; i < n; ++i) probabilities(first + i, visible(first + i, b), shrink[i]);
+    for (int i = 0; i < n; ++i) {
+      probabilities(first + i, visible(first + i, b), block_at(b), shrink[i]);
+    }
   }
 
-  void probabilities(int row, Range seen, float fade) {
+  void probabilities(int row, Range seen, const uint8_t* block, float fade) {
     float* s = scores_ + row * kBlockTokens;
     if (seen.begin >= seen.end) {  // sees nothing here: add nothing, shrink nothing
       std::fill(s, s + kBlockTokens, 0.0f);
       fade_[row] = 1.0f;
-      Math::round_probabilities(s);
+      Math::weigh(s, block, d_, seen);
       return;
     }
     const Vec shift = set1(max_[row]);
     for (int j = 0; j < kCols; ++j) store(s + j * kW, exp_vec(sub(load(s + j * kW), shift)));
-    if (seen.begin > 0) std::fill(s, s + seen.begin, 0.0f);
-    if (seen.end < kBlockTokens) std::fill(s + seen.end, s + kBlockTokens, 0.0f);
+    keep(s, seen, 0.0f);
     Vec total = load(s);
     for (int j = 1; j < kCols; ++j) total = add(total, load(s + j * kW));
     fade_[row] = fade;
     float* sums = lane_sums_ + row * kW;
     store(sums, fma(load(sums), set1(fade), total));
-    Math::round_probabilities(s);
+    Math::weigh(s, block, d_, seen);
   }
 
   void begin_total() { std::fill(total_sum_, total_sum_ + rows_, 0.0f); }
@@ -427,6 +443,7 @@ template <class F>
 void with_attention(const AttentionTask& task, KvType type, float* scratch, F f) {
   if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));
   if (type == KvType::kF16) return f(Attention<PlainMath<uint16_t>>(task, scratch));
+  if (type == KvType::kInt8) return f(Attention<Int8Math>(task, scratch));
   f(Attention<PlainMath<Bf16>>(task, scratch));
 }
 

@@ -29,6 +29,9 @@ inline Vec load(const uint16_t* p) {
 inline Vec load(const Bf16* p) {
   return map([&](int i) { return bf16_to_float(p[i]); });
 }
+inline Vec load(const int8_t* p) {
+  return map([&](int i) { return static_cast<float>(p[i]); });
+}
 inline void store(float* p, const Vec& a) {
   for (int i = 0; i < 8; ++i) p[i] = a.v[i];
 }

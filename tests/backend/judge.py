@@ -41,14 +41,20 @@ MODES = (
     Mode("cpu", "float", "f32", _CPU_DECLINES),
     Mode("cpu", "native", "f16", _CPU_DECLINES),
     Mode("cpu", "native", "bf16", _CPU_DECLINES),
+    Mode("cpu", "native", "int8", _CPU_DECLINES),
 )
 
 _INT8_ACTIVATIONS = 0.06
 """What rounding rows to int8 in groups of 32 may do to one element of a product: a step of 1/60 of
 the group's spread is 0.6 % of an element, six deviations of that, and output rows whose random
 scales are well above the average the result is measured by."""
-_KV_ROUNDING = {"f32": 0.0, "f16": 6e-3, "bf16": 8e-2}
-"""Keys and values are stored rounded; with bf16, queries and probabilities may be rounded too."""
+_KV_ROUNDING = {"f32": 0.0, "f16": 6e-3, "bf16": 8e-2, "int8": 0.15}
+"""Keys and values are stored rounded; with bf16, queries and probabilities may be rounded too.
+
+int8: a code is 1/127 of a key's largest number, about three deviations, so rounding adds 0.7 % of a
+deviation to each number. Queries and probabilities may be rounded as coarsely, and a mean of many
+values is small beside the errors of its terms: twice as much as bf16 is allowed.
+"""
 _WEIGHT_ROUNDING = 1e-2
 """Backends may keep F32 and F16 matrices in bfloat16 only with weights="native"."""
 

@@ -31,16 +31,18 @@ pytestmark = pytest.mark.model
 
 @dataclass(frozen=True)
 class Judged:
-    """A model on a backend. nll: largest error of the mean negative log-likelihood per token.
+    """A model on a backend with a KV cache of a type.
 
-    logprob: largest mean error of a prompt's log-probabilities. The largest model would keep the
-    reference busy for minutes, so it is judged on the CPU backend only.
+    nll: largest error of the mean negative log-likelihood per token. logprob: largest mean error of
+    a prompt's log-probabilities. The largest model would keep the reference busy for minutes, so it
+    is judged on the CPU backend only.
     """
 
     model: str
     backend: str
     nll: float
     logprob: float
+    kv_dtype: str = "auto"
 
 
 JUDGED = [
@@ -49,10 +51,18 @@ JUDGED = [
     Judged("smollm2", "cpu", nll=0.02, logprob=0.2),
     Judged("gemma3-270m", "cpu", nll=0.02, logprob=0.2),
     Judged("qwen2.5-coder-1.5b", "cpu", nll=0.02, logprob=0.2),
+    Judged("smollm2", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8"),
+    Judged("gemma3-270m", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8"),
+    Judged("qwen2.5-coder-1.5b", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8"),
 ]
 
 
-@pytest.fixture(scope="module", params=JUDGED, ids=lambda j: f"{j.backend}-{j.model}")
+def name_of(judged: Judged) -> str:
+    kv = "" if judged.kv_dtype == "auto" else f"-{judged.kv_dtype}"
+    return f"{judged.backend}-{judged.model}{kv}"
+
+
+@pytest.fixture(scope="module", params=JUDGED, ids=name_of)
 def judged(request: pytest.FixtureRequest) -> Judged:
     return request.param
 
@@ -67,7 +77,7 @@ def executable(judged: Judged) -> Iterator[Executable]:
     checkpoint = open_checkpoint(resolve(judged.model))
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
-    options = BackendOptions(max_tokens=CHUNK, max_seqs=CHUNK)
+    options = BackendOptions(kv_dtype=judged.kv_dtype, max_tokens=CHUNK, max_seqs=CHUNK)
     executable = get_backend(judged.backend).compile(graph, checkpoint, config, options)
     yield executable
     executable.close()

@@ -76,11 +76,20 @@ COMPANIES = [
 ]
 
 
-def compiled(num_threads: int) -> Executable:
+INT8_COMPANIES = [
+    Company(rows=3, budget=64),
+    Company(rows=8, budget=16, caching=True, warm=True),
+    Company(rows=8, budget=512, num_blocks=SMALL_POOL),
+]
+
+
+def compiled(num_threads: int, kv_dtype: str = "auto") -> Executable:
     checkpoint = open_checkpoint(resolve("smollm2"))
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
-    options = BackendOptions(num_threads=num_threads, max_tokens=MAX_TOKENS, max_seqs=MAX_ROWS)
+    options = BackendOptions(
+        kv_dtype=kv_dtype, num_threads=num_threads, max_tokens=MAX_TOKENS, max_seqs=MAX_ROWS
+    )
     return get_backend("cpu").compile(graph, checkpoint, config, options)
 
 
@@ -143,27 +152,64 @@ def answers(engine: Engine, wanted: list[Request]) -> list[RequestOutput]:
     return [collector.output for collector in collectors.values()]
 
 
-@pytest.fixture(scope="module")
-def lone(tokenizer: Tokenizer) -> list[RequestOutput]:
+def lone_answers(wanted: list[Request], kv_dtype: str) -> list[RequestOutput]:
     """What each request gets when it is alone, on two threads."""
-    executable = compiled(num_threads=2)
+    executable = compiled(2, kv_dtype)
     engine = engine_for(executable, ALONE)
-    found = [answers(engine, [request])[0] for request in requests(tokenizer)]
+    found = [answers(engine, [request])[0] for request in wanted]
     executable.close()
     return found
+
+
+@pytest.fixture(scope="module")
+def lone(tokenizer: Tokenizer) -> list[RequestOutput]:
+    return lone_answers(requests(tokenizer), "auto")
 
 
 @pytest.mark.parametrize("company", COMPANIES, ids=str)
 def test_ids_and_logprobs_are_bit_equal(
     company: Company, executable: Executable, tokenizer: Tokenizer, lone: list[RequestOutput]
 ) -> None:
+    check_company(company, executable, requests(tokenizer), lone)
+
+
+def check_company(
+    company: Company, executable: Executable, wanted: list[Request], lone: list[RequestOutput]
+) -> None:
     engine = engine_for(executable, company)
     if company.warm:
-        answers(engine, requests(tokenizer))
-    found = answers(engine, requests(tokenizer))
+        answers(engine, wanted)
+    found = answers(engine, wanted)
     for got, expected in zip(found, lone, strict=True):
         assert got.outputs == expected.outputs  # ids, logprobs, ranks, text, reasons
         assert got.prompt_logprobs == expected.prompt_logprobs
     stats = engine.stats()
     assert (stats.num_preemptions > 0) == (company.num_blocks == SMALL_POOL)
     assert (stats.prefix_cache_hits > 0) == company.caching
+
+
+@pytest.fixture(scope="module")
+def few_lone(tokenizer: Tokenizer) -> list[RequestOutput]:
+    return lone_answers(few(tokenizer), "int8")
+
+
+def few(tokenizer: Tokenizer) -> list[Request]:
+    """Of each kind some: long prompts that share their start, growing ones, short ones."""
+    return requests(tokenizer)[4:14]
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=lambda n: f"{n}-threads")
+def int8_executable(request: pytest.FixtureRequest) -> Iterator[Executable]:
+    executable = compiled(request.param, "int8")
+    yield executable
+    executable.close()
+
+
+@pytest.mark.parametrize("company", INT8_COMPANIES, ids=str)
+def test_bits_are_equal_with_an_int8_cache(
+    company: Company,
+    int8_executable: Executable,
+    tokenizer: Tokenizer,
+    few_lone: list[RequestOutput],
+) -> None:
+    check_company(company, int8_executable, few(tokenizer), few_lone)

@@ -83,7 +83,8 @@ class Executable(ABC):
 @dataclass(frozen=True)
 class BackendOptions:
     """weights: "native" keeps quantized types; "float" expands everything to float32.
-    kv_dtype: "auto" (f16, or f32 with float weights), "f32", "f16", "bf16".
+    kv_dtype: "auto" (the faster 16-bit type, or f32 with float weights), "f32", "f16", "bf16",
+    "int8" (one scale per token and KV head). A backend may decline some.
     num_threads: 0 chooses from affinity, cgroup quota and cores.
     max_tokens, max_seqs: largest T and S (and R) of a step.
     """

@@ -49,7 +49,10 @@ Weights = Annotated[
     ),
 ]
 KvDtype = Annotated[
-    str, typer.Option("--kv-dtype", rich_help_panel=ENGINE, help="Type of the KV cache.")
+    str,
+    typer.Option(
+        "--kv-dtype", rich_help_panel=ENGINE, help="KV cache: auto, f32, f16, bf16, int8."
+    ),
 ]
 MaxModelLen = Annotated[
     int | None,

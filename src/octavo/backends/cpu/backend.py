@@ -25,6 +25,9 @@ from octavo.weights.tensor import Checkpoint, Tensor
 BLOCK_TOKENS = 32
 """Tokens of a KV block; the attention kernels are written for it."""
 
+KV_DTYPES = ("f32", "f16", "bf16", "int8")
+"""What the KV cache may hold; int8 has one scale per token and KV head."""
+
 _MATRIX_OPERAND = {Op.EMBED: 1, Op.LINEAR: 1}
 """Operators that read a packed matrix, and which operand it is. Other weights are small vectors."""
 
@@ -157,8 +160,8 @@ class _Compilation:
     def _kv_dtype(self) -> str:
         if self.options.kv_dtype == "auto":
             return "f32" if self.as_float else preferred_kv_dtype()
-        if self.options.kv_dtype not in ("f32", "f16", "bf16"):
+        if self.options.kv_dtype not in KV_DTYPES:
             raise BackendError(
-                f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, f32, f16 or bf16"
+                f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, {', '.join(KV_DTYPES)}"
             )
         return self.options.kv_dtype
