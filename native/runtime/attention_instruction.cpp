@@ -42,6 +42,20 @@ class Attend : public Instruction {
     cut_into_chunks(ctx);
   }
 
+  void warm(const RunContext& ctx, int tid) const override {
+    const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
+    const int64_t items = static_cast<int64_t>(pieces_.size()) * layer.num_kv_heads;
+    if (tid >= items || !chunks_.empty()) return;  // items are taken in about this order
+    const Piece& piece = pieces_[tid / layer.num_kv_heads];
+    const int32_t position = ctx.step.positions[piece.token];
+    const int32_t first = s_.window > 0 ? std::max(0, position - s_.window + 1) / kBlockTokens : 0;
+    const int32_t* table =
+        ctx.step.block_table + static_cast<int64_t>(piece.seq) * ctx.step.table_width;
+    prefetch_stream(ctx.kv->data + ctx.kv->block_bytes * table[first] + layer.offset +
+                        layer.head_bytes * (tid % layer.num_kv_heads),
+                    layer.head_bytes);
+  }
+
   void run(RunContext& ctx, int, ThreadScratch& scratch) override {
     const int64_t heads = ctx.kv->layers[s_.layer].num_kv_heads;
     if (!chunks_.empty()) return run_chunks(ctx, scratch, heads);

@@ -50,6 +50,21 @@ class Linear : public Instruction {
   explicit Linear(LinearSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "linear"; }
 
+  void warm(const RunContext& ctx, int tid) const override {
+    if (ctx.rows(s_.rows) > kStreamRows) return;
+    int64_t total = 0;
+    for (const LinearPart& p : s_.parts) total += padded_panels(ctx, p);
+    int64_t begin = split(total, 2, tid, ctx.pool->size()).begin;
+    for (const LinearPart& p : s_.parts) {
+      const PanelMatrix& w = (*ctx.matrices)[p.matrix];
+      if (begin < w.num_panels) {
+        const size_t offset = static_cast<size_t>(begin) * w.panel_bytes;
+        return prefetch_stream(w.data + offset, w.size_bytes() - offset);
+      }
+      begin -= padded_panels(ctx, p);
+    }
+  }
+
   void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
     const int64_t rows = ctx.rows(s_.rows);
     if (rows == 0) return;
@@ -68,7 +83,7 @@ class Linear : public Instruction {
 
  private:
   // Parts are laid end to end, each padded to an even number of panels.
-  static int64_t padded_panels(RunContext& ctx, const LinearPart& p) {
+  static int64_t padded_panels(const RunContext& ctx, const LinearPart& p) {
     return ((*ctx.matrices)[p.matrix].num_panels + 1) / 2 * 2;
   }
 
@@ -118,6 +133,15 @@ class Gated : public Instruction {
  public:
   explicit Gated(GatedSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "gated"; }
+
+  void warm(const RunContext& ctx, int tid) const override {
+    if (ctx.rows(s_.rows) > kStreamRows) return;
+    const PanelMatrix& w = (*ctx.matrices)[s_.gate];
+    const int64_t begin = split(w.num_panels, 2, tid, ctx.pool->size()).begin;
+    if (begin >= w.num_panels) return;
+    const size_t offset = static_cast<size_t>(begin) * w.panel_bytes;
+    prefetch_stream(w.data + offset, w.size_bytes() - offset);
+  }
 
   void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
     const int64_t rows = ctx.rows(s_.rows);

@@ -82,6 +82,9 @@ class Instruction {
   virtual const char* name() const = 0;
   virtual void prepare(RunContext&) { next_.store(0, std::memory_order_relaxed); }
   virtual void run(RunContext& ctx, int tid, ThreadScratch& scratch) = 0;
+  // Called by a thread that is about to wait for the others before `run`: prefetch what it will
+  // read first. Reads no activations.
+  virtual void warm(const RunContext&, int /*tid*/) const {}
 
  protected:
   // Work items handed out one by one; which thread takes which does not change results.
@@ -90,6 +93,12 @@ class Instruction {
  private:
   alignas(64) std::atomic<int64_t> next_{0};
 };
+
+// Asks for the first lines of a stream, as many as the core can have under way.
+inline void prefetch_stream(const uint8_t* p, size_t bytes) {
+  constexpr size_t kMost = 6144;
+  for (size_t i = 0; i < bytes && i < kMost; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
 
 // The part of [0, n) that belongs to thread tid, in units of `unit`.
 struct Span {
