@@ -2,6 +2,7 @@
 // adjacent query tokens, hands them out one by one, and quantizes what the next product reads.
 
 #include <algorithm>
+#include <atomic>
 
 #include "runtime/instructions.h"
 
@@ -29,8 +30,7 @@ class Attend : public Instruction {
   explicit Attend(AttentionSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "attention"; }
 
-  void prepare(RunContext& ctx) override {
-    Instruction::prepare(ctx);
+  int64_t prepare(RunContext& ctx) override {
     pieces_.clear();
     const int32_t per_piece = std::max(1, kTileRows / group(ctx));
     // The last pieces of a prompt are the longest: hand them out first.
@@ -40,35 +40,40 @@ class Attend : public Instruction {
       for (; t >= begin; t -= per_piece) pieces_.push_back({s, t, std::min(per_piece, end - t)});
     }
     cut_into_chunks(ctx);
+    const int64_t heads = ctx.kv->layers[s_.layer].num_kv_heads;
+    return static_cast<int64_t>(chunks_.empty() ? pieces_.size() * heads : jobs_.size());
   }
 
-  void warm(const RunContext& ctx, int tid) const override {
+  const uint8_t* warm(const RunContext& ctx, int tid) const override {
     const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
     const int64_t items = static_cast<int64_t>(pieces_.size()) * layer.num_kv_heads;
-    if (tid >= items || !chunks_.empty()) return;  // items are taken in about this order
-    const Piece& piece = pieces_[tid / layer.num_kv_heads];
+    if (items == 0 || !chunks_.empty()) return nullptr;
+    const int64_t item = items * tid / ctx.pool->size();
+    const Piece& piece = pieces_[item / layer.num_kv_heads];
     const int32_t position = ctx.step.positions[piece.token];
     const int32_t first = s_.window > 0 ? std::max(0, position - s_.window + 1) / kBlockTokens : 0;
     const int32_t* table =
         ctx.step.block_table + static_cast<int64_t>(piece.seq) * ctx.step.table_width;
-    prefetch_stream(ctx.kv->data + ctx.kv->block_bytes * table[first] + layer.offset +
-                        layer.head_bytes * (tid % layer.num_kv_heads),
-                    layer.head_bytes);
+    return ctx.kv->data + ctx.kv->block_bytes * table[first] + layer.offset +
+           layer.head_bytes * (item % layer.num_kv_heads);
   }
 
-  void run(RunContext& ctx, int, ThreadScratch& scratch) override {
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
     const int64_t heads = ctx.kv->layers[s_.layer].num_kv_heads;
-    if (!chunks_.empty()) return run_chunks(ctx, scratch, heads);
-    const int64_t total = static_cast<int64_t>(pieces_.size()) * heads;
-    for (int64_t i = take(); i < total; i = take()) {
-      const Piece& piece = pieces_[i / heads];
-      const AttentionTask t = task(ctx, scratch, piece, i % heads);
-      ctx.kernels->attend(t, ctx.kv->type, scratch.attention);
-      finish(ctx, t, piece, i % heads);
-    }
+    if (!chunks_.empty()) return run_chunk(ctx, jobs_[item], scratch, heads);
+    const Piece& piece = pieces_[item / heads];
+    const AttentionTask t = task(ctx, scratch, piece, item % heads);
+    ctx.kernels->attend(t, ctx.kv->type, scratch.attention);
+    finish(ctx, t, piece, item % heads);
   }
 
  private:
+  struct Job {
+    int32_t piece;
+    int32_t kv_head;
+    int32_t chunk;
+  };
+
   int32_t group(RunContext& ctx) const {
     return s_.q.count / ctx.kv->layers[s_.layer].num_kv_heads;
   }
@@ -110,24 +115,18 @@ class Attend : public Instruction {
   }
 
   // Whoever finishes the last chunk of a head merges them all, in order.
-  void run_chunks(RunContext& ctx, ThreadScratch& scratch, int64_t heads) {
-    const int64_t total = static_cast<int64_t>(jobs_.size());
-    for (int64_t i = take(); i < total; i = take()) {
-      const Job& job = jobs_[i];
-      const Piece& piece = pieces_[job.piece];
-      const Chunks& chunks = chunks_[job.piece];
-      const AttentionTask t = task(ctx, scratch, piece, job.kv_head);
-      const size_t floats =
-          partial_floats(static_cast<int64_t>(t.num_tokens) * t.group, t.head_dim);
-      float* partials = partials_.data() + chunks.partial + floats * chunks.count * job.kv_head;
-      ctx.kernels->attend_chunk(t, ctx.kv->type, scratch.attention, chunks.first + job.chunk,
-                                partials + floats * job.chunk);
-      if (left_[job.piece * heads + job.kv_head].fetch_sub(1, std::memory_order_acq_rel) > 1) {
-        continue;
-      }
-      ctx.kernels->attend_merge(t, ctx.kv->type, scratch.attention, partials);
-      finish(ctx, t, piece, job.kv_head);
-    }
+  void run_chunk(RunContext& ctx, const Job& job, ThreadScratch& scratch, int64_t heads) {
+    const Piece& piece = pieces_[job.piece];
+    const Chunks& chunks = chunks_[job.piece];
+    const AttentionTask t = task(ctx, scratch, piece, job.kv_head);
+    const size_t floats = partial_floats(static_cast<int64_t>(t.num_tokens) * t.group, t.head_dim);
+    float* partials = partials_.data() + chunks.partial + floats * chunks.count * job.kv_head;
+    ctx.kernels->attend_chunk(t, ctx.kv->type, scratch.attention, chunks.first + job.chunk,
+                              partials + floats * job.chunk);
+    std::atomic<int32_t>& left = left_[job.piece * heads + job.kv_head];
+    if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    ctx.kernels->attend_merge(t, ctx.kv->type, scratch.attention, partials);
+    finish(ctx, t, piece, job.kv_head);
   }
 
   AttentionTask task(RunContext& ctx, ThreadScratch& scratch, const Piece& piece,
@@ -168,12 +167,6 @@ class Attend : public Instruction {
                       (column + width) / kGroup);
     }
   }
-
-  struct Job {
-    int32_t piece;
-    int32_t kv_head;
-    int32_t chunk;
-  };
 
   AttentionSpec s_;
   std::vector<Piece> pieces_;

@@ -31,10 +31,21 @@ void drop_pages(const uint8_t* begin, const uint8_t* end) {
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
+// The last region of every step: a token from each row, if the step samples.
+class Sample : public Instruction {
+ public:
+  const char* name() const override { return "sample"; }
+  int64_t prepare(RunContext& ctx) override { return ctx.sampling ? ctx.sampling->rows : 0; }
+  void run(RunContext& ctx, int64_t row, ThreadScratch& scratch) override {
+    sample_row(ctx.logits + row * ctx.logits_width, ctx.logits_width, *ctx.sampling, row,
+               *ctx.samples, *scratch.sampler);
+  }
+};
+
 }  // namespace
 
 Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
-    : pool_(num_threads), max_tokens_(max_tokens), max_rows_(max_rows) {
+    : max_tokens_(max_tokens), max_rows_(max_rows), pool_(num_threads) {
   const size_t tile = aligned(static_cast<size_t>(kTileFloats) * sizeof(float));
   const size_t attention = aligned(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
   const size_t per_thread = aligned(kLinearScratch) + tile + attention;
@@ -42,8 +53,9 @@ Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
   for (int t = 0; t < pool_.size(); ++t) {
     uint8_t* p = scratch_arena_.data() + t * per_thread;
     scratch_.push_back({p, reinterpret_cast<float*>(p + aligned(kLinearScratch)),
-                        reinterpret_cast<float*>(p + aligned(kLinearScratch) + tile)});
+                        reinterpret_cast<float*>(p + aligned(kLinearScratch) + tile), nullptr});
   }
+  job_.f = [this](int tid, uint32_t tag) { run_program(tid, tag); };
   context_.pool = &pool_;
   context_.kernels = &runtime_kernels();
   context_.kv = &kv_;
@@ -132,6 +144,7 @@ void Executor::allocate_arena(size_t bytes) {
 }
 
 void Executor::add(std::unique_ptr<Instruction> instruction) {
+  require(claims_.empty(), "the program has run already");
   program_.push_back(std::move(instruction));
 }
 
@@ -201,6 +214,7 @@ void Executor::check(const StepView& s) const {
 }
 
 void Executor::set_profiling(bool on) {
+  seal();
   seconds_.assign(on ? program_.size() : 0, 0.0);
 }
 
@@ -212,14 +226,33 @@ std::vector<std::pair<std::string, double>> Executor::profile() const {
   return result;
 }
 
-void Executor::run_program(int tid) {
+// Ends the program with the sampler and makes its claims; before the first step.
+void Executor::seal() {
+  if (!claims_.empty()) return;
+  program_.push_back(std::make_unique<Sample>());
+  for (size_t i = 0; i < program_.size(); ++i) {
+    claims_.push_back(std::make_unique<Claims>(pool_.size()));
+  }
+}
+
+// A thread goes through the regions in order: it takes what items it can, then waits for those that
+// others took.
+void Executor::run_program(int tid, uint32_t tag) {
   using Clock = std::chrono::steady_clock;
   const bool timed = tid == 0 && !seconds_.empty();
   Clock::time_point start = timed ? Clock::now() : Clock::time_point();
-  for (size_t i = 0; i < program_.size(); ++i) {
-    program_[i]->run(context_, tid, scratch_[tid]);
-    if (i + 1 < program_.size()) program_[i + 1]->warm(context_, tid);
-    pool_.barrier();
+  for (size_t i = 0; i < claims_.size(); ++i) {
+    Claims& claims = *claims_[i];
+    for (int64_t item = claims.claim(tag, tid); item >= 0; item = claims.claim(tag, tid)) {
+      program_[i]->run(context_, item, scratch_[tid]);
+      if (!claims.finish()) continue;
+      closed_.fetch_add(1, std::memory_order_acq_rel);
+      closed_.notify_all();
+    }
+    if (i + 1 < claims_.size()) {
+      if (const uint8_t* next = claims_[i + 1]->warm(tid)) prefetch_stream(next);
+    }
+    wait_closed(claims, tag);
     if (!timed) continue;
     const Clock::time_point now = Clock::now();
     seconds_[i] += std::chrono::duration<double>(now - start).count();
@@ -227,13 +260,38 @@ void Executor::run_program(int tid) {
   }
 }
 
-void Executor::run(const StepView& step, float* logits) {
-  check(step);
+void Executor::wait_closed(const Claims& claims, uint32_t tag) {
+  if (spin_until([&] { return claims.closed(tag); })) return;
+  for (;;) {
+    const uint32_t seen = closed_.load(std::memory_order_acquire);
+    if (claims.closed(tag)) return;
+    closed_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void Executor::run_step(const StepView& step, float* logits, const SamplingView* sampling,
+                        const SampleOut* samples) {
   context_.step = step;
   context_.logits = logits;
   context_.logits_width = output_width_;
-  for (auto& i : program_) i->prepare(context_);
-  pool_.run([this](int tid) { run_program(tid); });
+  context_.sampling = sampling;
+  context_.samples = samples;
+  seal();
+  const uint32_t tag = pool_.next_tag();
+  for (size_t i = 0; i < program_.size(); ++i) {
+    const int64_t items = program_[i]->prepare(context_);
+    require(items <= Claims::kMostItems, "a region has too many items");
+    claims_[i]->open(tag, items);
+    for (int t = 0; t < pool_.size(); ++t) {
+      claims_[i]->set_warm(t, program_[i]->warm(context_, t));
+    }
+  }
+  pool_.launch(job_);
+}
+
+void Executor::run(const StepView& step, float* logits) {
+  check(step);
+  run_step(step, logits, nullptr, nullptr);
 }
 
 void Executor::run(const StepView& step, const SamplingView& sampling, const SampleOut& out) {
@@ -242,22 +300,12 @@ void Executor::run(const StepView& step, const SamplingView& sampling, const Sam
   require(sampling.rows == step.num_rows, "the sampling batch has another number of rows than R");
   if (logits_.data() == nullptr) {
     logits_ = Arena(static_cast<size_t>(max_rows_ * output_width_) * sizeof(float));
-    for (int t = 0; t < pool_.size(); ++t) {
+    for (ThreadScratch& scratch : scratch_) {
       samplers_.push_back(std::make_unique<SamplerScratch>(output_width_));
+      scratch.sampler = samplers_.back().get();
     }
   }
-  float* logits = reinterpret_cast<float*>(logits_.data());
-  context_.step = step;
-  context_.logits = logits;
-  context_.logits_width = output_width_;
-  for (auto& i : program_) i->prepare(context_);
-  std::atomic<int64_t> next{0};
-  pool_.run([&](int tid) {
-    run_program(tid);
-    for (int64_t r = next++; r < sampling.rows; r = next++) {
-      sample_row(logits + r * output_width_, output_width_, sampling, r, out, *samplers_[tid]);
-    }
-  });
+  run_step(step, reinterpret_cast<float*>(logits_.data()), &sampling, &out);
 }
 
 }  // namespace octavo

@@ -4,12 +4,14 @@
 // instructions -> define_kv -> allocate_kv -> run. Used by one thread at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/arena.h"
+#include "runtime/claims.h"
 #include "runtime/instructions.h"
 #include "runtime/step.h"
 #include "sampling/sampler.h"
@@ -69,9 +71,12 @@ class Executor {
  private:
   int64_t vocabulary() const;
   void check(const StepView& step) const;
-  void run_program(int tid);
+  void run_step(const StepView& step, float* logits, const SamplingView* sampling,
+                const SampleOut* samples);
+  void seal();
+  void run_program(int tid, uint32_t tag);
+  void wait_closed(const Claims& claims, uint32_t tag);
 
-  ThreadPool pool_;
   int64_t max_tokens_;
   int64_t max_rows_;
   std::vector<PanelMatrix> matrices_;
@@ -91,6 +96,10 @@ class Executor {
   int64_t output_width_ = 0;
   std::vector<double> seconds_;  // one an instruction; empty: not profiling
   RunContext context_;
+  std::vector<std::unique_ptr<Claims>> claims_;  // one an instruction
+  alignas(64) std::atomic<uint32_t> closed_{0};  // regions closed, ever; sleepers wait on it
+  ThreadPool::Job job_;
+  ThreadPool pool_;  // last: its threads use everything above
 };
 
 }  // namespace octavo

@@ -14,6 +14,14 @@ namespace {
 
 constexpr int64_t kStreamRows = 4;   // up to here the time is that of reading the weights
 constexpr int64_t kChunkPanels = 4;  // 64 columns: a chunk's results stay in L2 for the epilogue
+constexpr size_t kStreamBytes = 48 << 10;  // of weights in one item, when reading them is the cost
+
+// Panels in one item, even.
+inline int64_t item_panels(int64_t rows, const PanelMatrix& w) {
+  if (rows > kStreamRows) return kChunkPanels;
+  const int64_t fit = static_cast<int64_t>(kStreamBytes / std::max<size_t>(w.panel_bytes, 1));
+  return std::max<int64_t>(2, fit / 2 * 2);
+}
 
 // Rows of the matrix that panels [begin, end) hold.
 inline int64_t columns(const PanelMatrix& w, int64_t begin, int64_t end) {
@@ -50,53 +58,39 @@ class Linear : public Instruction {
   explicit Linear(LinearSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "linear"; }
 
-  void warm(const RunContext& ctx, int tid) const override {
-    if (ctx.rows(s_.rows) > kStreamRows) return;
-    int64_t total = 0;
-    for (const LinearPart& p : s_.parts) total += padded_panels(ctx, p);
-    int64_t begin = split(total, 2, tid, ctx.pool->size()).begin;
-    for (const LinearPart& p : s_.parts) {
-      const PanelMatrix& w = (*ctx.matrices)[p.matrix];
-      if (begin < w.num_panels) {
-        const size_t offset = static_cast<size_t>(begin) * w.panel_bytes;
-        return prefetch_stream(w.data + offset, w.size_bytes() - offset);
+  int64_t prepare(RunContext& ctx) override {
+    rows_ = ctx.rows(s_.rows);
+    items_.clear();
+    if (rows_ == 0) return 0;
+    for (size_t p = 0; p < s_.parts.size(); ++p) {
+      const PanelMatrix& w = (*ctx.matrices)[s_.parts[p].matrix];
+      const int64_t step = item_panels(rows_, w);
+      for (int64_t b = 0; b < w.num_panels; b += step) {
+        items_.push_back({p, b, std::min(b + step, w.num_panels)});
       }
-      begin -= padded_panels(ctx, p);
     }
+    return static_cast<int64_t>(items_.size());
   }
 
-  void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
-    const int64_t rows = ctx.rows(s_.rows);
-    if (rows == 0) return;
-    int64_t total = 0;
-    for (const LinearPart& p : s_.parts) total += padded_panels(ctx, p);
-    if (rows <= kStreamRows) {
-      const Span span = split(total, 2, tid, ctx.pool->size());
-      return range(ctx, scratch, rows, span.begin, span.end);
-    }
-    for (;;) {
-      const int64_t begin = take() * kChunkPanels;
-      if (begin >= total) return;
-      range(ctx, scratch, rows, begin, std::min(begin + kChunkPanels, total));
-    }
+  const uint8_t* warm(const RunContext& ctx, int tid) const override {
+    if (rows_ > kStreamRows || items_.empty()) return nullptr;
+    const Item& first = items_[items_.size() * tid / ctx.pool->size()];
+    const PanelMatrix& w = (*ctx.matrices)[s_.parts[first.part].matrix];
+    return w.data + static_cast<size_t>(first.begin) * w.panel_bytes;
+  }
+
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
+    const Item& i = items_[item];
+    const LinearPart& p = s_.parts[i.part];
+    part(ctx, scratch, p, (*ctx.matrices)[p.matrix], rows_, i.begin, i.end);
   }
 
  private:
-  // Parts are laid end to end, each padded to an even number of panels.
-  static int64_t padded_panels(const RunContext& ctx, const LinearPart& p) {
-    return ((*ctx.matrices)[p.matrix].num_panels + 1) / 2 * 2;
-  }
-
-  void range(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end) {
-    int64_t offset = 0;
-    for (const LinearPart& p : s_.parts) {
-      const PanelMatrix& w = (*ctx.matrices)[p.matrix];
-      const int64_t b = std::max<int64_t>(begin - offset, 0);
-      const int64_t e = std::min(end - offset, w.num_panels);
-      if (b < e) part(ctx, scratch, p, w, rows, b, e);
-      offset += padded_panels(ctx, p);
-    }
-  }
+  struct Item {
+    size_t part;
+    int64_t begin;  // panels
+    int64_t end;
+  };
 
   void part(RunContext& ctx, ThreadScratch& scratch, const LinearPart& p, const PanelMatrix& w,
             int64_t rows, int64_t begin, int64_t end) {
@@ -127,6 +121,8 @@ class Linear : public Instruction {
   }
 
   LinearSpec s_;
+  int64_t rows_ = 0;
+  std::vector<Item> items_;
 };
 
 class Gated : public Instruction {
@@ -134,33 +130,24 @@ class Gated : public Instruction {
   explicit Gated(GatedSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "gated"; }
 
-  void warm(const RunContext& ctx, int tid) const override {
-    if (ctx.rows(s_.rows) > kStreamRows) return;
+  int64_t prepare(RunContext& ctx) override {
+    rows_ = ctx.rows(s_.rows);
+    if (rows_ == 0) return 0;
     const PanelMatrix& w = (*ctx.matrices)[s_.gate];
-    const int64_t begin = split(w.num_panels, 2, tid, ctx.pool->size()).begin;
-    if (begin >= w.num_panels) return;
-    const size_t offset = static_cast<size_t>(begin) * w.panel_bytes;
-    prefetch_stream(w.data + offset, w.size_bytes() - offset);
+    step_ = std::min(panels_in_tile(rows_, 2), item_panels(rows_, w));
+    return (w.num_panels + step_ - 1) / step_;
   }
 
-  void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
-    const int64_t rows = ctx.rows(s_.rows);
-    if (rows == 0) return;
-    const int64_t total = (*ctx.matrices)[s_.gate].num_panels;
-    const int64_t step = panels_in_tile(rows, 2);
-    if (rows <= kStreamRows) {
-      const Span span = split(total, 2, tid, ctx.pool->size());
-      for (int64_t b = span.begin; b < span.end; b += step) {
-        chunk(ctx, scratch, rows, b, std::min(b + step, span.end));
-      }
-      return;
-    }
-    const int64_t size = std::min(step, kChunkPanels);
-    for (;;) {
-      const int64_t begin = take() * size;
-      if (begin >= total) return;
-      chunk(ctx, scratch, rows, begin, std::min(begin + size, total));
-    }
+  const uint8_t* warm(const RunContext& ctx, int tid) const override {
+    if (rows_ > kStreamRows || rows_ == 0) return nullptr;
+    const PanelMatrix& w = (*ctx.matrices)[s_.gate];
+    const int64_t items = (w.num_panels + step_ - 1) / step_;
+    return w.data + static_cast<size_t>(items * tid / ctx.pool->size() * step_) * w.panel_bytes;
+  }
+
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
+    const int64_t panels = (*ctx.matrices)[s_.gate].num_panels;
+    chunk(ctx, scratch, rows_, item * step_, std::min((item + 1) * step_, panels));
   }
 
  private:
@@ -195,6 +182,8 @@ class Gated : public Instruction {
   }
 
   GatedSpec s_;
+  int64_t rows_ = 0;
+  int64_t step_ = 2;  // panels in an item
 };
 
 }  // namespace

@@ -18,11 +18,13 @@ class Embed : public Instruction {
  public:
   explicit Embed(EmbedSpec spec) : s_(spec) {}
   const char* name() const override { return "embed"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.step.num_tokens, ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     const PanelMatrix& table = (*ctx.matrices)[s_.matrix];
     Buffer& out = ctx.buffer(s_.out);
-    const Span rows = split(ctx.step.num_tokens, 1, tid, ctx.pool->size());
-    for (int64_t t = rows.begin; t < rows.end; ++t) {
+    for (int64_t t = items_.begin(item); t < items_.end(item); ++t) {
       float* row = out.f32 + t * out.width;
       unpack_row(table, ctx.step.tokens[t], row);
       if (s_.scale != 1.0f) ctx.kernels->scale(row, row, out.width, s_.scale);
@@ -31,17 +33,20 @@ class Embed : public Instruction {
 
  private:
   EmbedSpec s_;
+  RowItems items_;
 };
 
 class Norm : public Instruction {
  public:
   explicit Norm(NormSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "norm"; }
-  void run(RunContext& ctx, int tid, ThreadScratch& scratch) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.rows(s_.rows), ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
     const Buffer& in = ctx.buffer(s_.in);
     const int64_t run_length = static_cast<int64_t>(s_.weight.size());
-    const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
+    for (int64_t r = items_.begin(item); r < items_.end(item); ++r) {
       const float* x = in.f32 + r * in.width;
       float* y = s_.out_f32 >= 0 ? ctx.buffer(s_.out_f32).f32 + r * in.width : scratch.tile;
       for (int64_t c = 0; c < in.width; c += run_length) {
@@ -53,33 +58,39 @@ class Norm : public Instruction {
 
  private:
   NormSpec s_;
+  RowItems items_;
 };
 
 class Quantize : public Instruction {
  public:
   explicit Quantize(QuantizeSpec spec) : s_(spec) {}
   const char* name() const override { return "quantize"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.rows(s_.rows), ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
-    const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
+    for (int64_t r = items_.begin(item); r < items_.end(item); ++r) {
       quantize_row(in.f32 + r * in.width, ctx.buffer(s_.out_q8), r);
     }
   }
 
  private:
   QuantizeSpec s_;
+  RowItems items_;
 };
 
 class Angles : public Instruction {
  public:
   explicit Angles(AnglesSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "angles"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.step.num_tokens, ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     Buffer& out = ctx.buffer(s_.out);
     const int64_t half = static_cast<int64_t>(s_.inv_freq.size());
-    const Span rows = split(ctx.step.num_tokens, 1, tid, ctx.pool->size());
-    for (int64_t t = rows.begin; t < rows.end; ++t) {
+    for (int64_t t = items_.begin(item); t < items_.end(item); ++t) {
       float* row = out.f32 + t * out.width;
       const float position = static_cast<float>(ctx.step.positions[t]);
       for (int64_t i = 0; i < half; ++i) {
@@ -93,6 +104,7 @@ class Angles : public Instruction {
 
  private:
   AnglesSpec s_;
+  RowItems items_;
 };
 
 class Heads : public Instruction {
@@ -100,11 +112,13 @@ class Heads : public Instruction {
   explicit Heads(HeadsSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "heads"; }
 
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.step.num_tokens * per_token(), ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     // One item is one KV head of one token with its share of the query heads.
-    const int64_t items_per_token = std::max<int64_t>(1, std::max(s_.k.count, s_.q.count));
-    const Span items = split(ctx.step.num_tokens * items_per_token, 1, tid, ctx.pool->size());
-    for (int64_t i = items.begin; i < items.end; ++i) {
+    const int64_t items_per_token = per_token();
+    for (int64_t i = items_.begin(item); i < items_.end(item); ++i) {
       const int64_t t = i / items_per_token, h = i % items_per_token;
       const float* cs = nullptr;
       if (s_.angles >= 0) cs = ctx.buffer(s_.angles).f32 + t * ctx.buffer(s_.angles).width;
@@ -117,6 +131,8 @@ class Heads : public Instruction {
   }
 
  private:
+  int64_t per_token() const { return std::max<int64_t>(1, std::max(s_.k.count, s_.q.count)); }
+
   float* head(RunContext& ctx, const HeadsRef& ref, int64_t t, int64_t h) const {
     Buffer& b = ctx.buffer(ref.buffer);
     return b.f32 + t * b.width + ref.column + h * s_.head_dim;
@@ -139,18 +155,21 @@ class Heads : public Instruction {
   }
 
   HeadsSpec s_;
+  RowItems items_;
 };
 
 class ElementwiseRows : public Instruction {
  public:
   explicit ElementwiseRows(ElementwiseSpec spec) : s_(spec) {}
   const char* name() const override { return "elementwise"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.rows(s_.rows), ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     // Without a buffer it works in place on the logits (a soft cap after the head).
     const int64_t width = s_.out >= 0 ? ctx.buffer(s_.out).width : ctx.logits_width;
-    const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
-    const int64_t begin = rows.begin * width;
-    const int64_t n = (rows.end - rows.begin) * width;
+    const int64_t begin = items_.begin(item) * width;
+    const int64_t n = (items_.end(item) - items_.begin(item)) * width;
     if (n <= 0) return;
     const float* a = (s_.a >= 0 ? ctx.buffer(s_.a).f32 : ctx.logits) + begin;
     float* y = (s_.out >= 0 ? ctx.buffer(s_.out).f32 : ctx.logits) + begin;
@@ -173,17 +192,20 @@ class ElementwiseRows : public Instruction {
 
  private:
   ElementwiseSpec s_;
+  RowItems items_;
 };
 
 class Select : public Instruction {
  public:
   explicit Select(SelectSpec spec) : s_(spec) {}
   const char* name() const override { return "select"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.step.num_rows, ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
     Buffer& out = ctx.buffer(s_.out);
-    const Span rows = split(ctx.step.num_rows, 1, tid, ctx.pool->size());
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
+    for (int64_t r = items_.begin(item); r < items_.end(item); ++r) {
       const float* x = in.f32 + ctx.step.logit_rows[r] * in.width;
       std::copy(x, x + in.width, out.f32 + r * out.width);
     }
@@ -191,21 +213,25 @@ class Select : public Instruction {
 
  private:
   SelectSpec s_;
+  RowItems items_;
 };
 
 class Output : public Instruction {
  public:
   explicit Output(OutputSpec spec) : s_(spec) {}
   const char* name() const override { return "output"; }
-  void run(RunContext& ctx, int tid, ThreadScratch&) override {
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.rows(s_.rows), ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     const Buffer& in = ctx.buffer(s_.in);
-    const Span rows = split(ctx.rows(s_.rows), 1, tid, ctx.pool->size());
-    std::copy(in.f32 + rows.begin * in.width, in.f32 + rows.end * in.width,
-              ctx.logits + rows.begin * in.width);
+    std::copy(in.f32 + items_.begin(item) * in.width, in.f32 + items_.end(item) * in.width,
+              ctx.logits + items_.begin(item) * in.width);
   }
 
  private:
   OutputSpec s_;
+  RowItems items_;
 };
 
 }  // namespace

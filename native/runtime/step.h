@@ -1,13 +1,14 @@
 // What one step brings, and what instructions may use while it runs.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/panel.h"
 #include "runtime/kernels.h"
 #include "runtime/thread_pool.h"
+#include "sampling/sampler.h"
 
 namespace octavo {
 
@@ -59,6 +60,8 @@ struct RunContext {
   KvMemory* kv = nullptr;
   std::vector<Buffer>* buffers = nullptr;
   std::vector<PanelMatrix>* matrices = nullptr;
+  const SamplingView* sampling = nullptr;  // null: the step ends with the logits
+  const SampleOut* samples = nullptr;
   float* logits = nullptr;  // [R][logits_width], where the program's output goes
   int64_t logits_width = 0;
 
@@ -68,48 +71,50 @@ struct RunContext {
 
 // Private memory of a thread, 64-byte aligned.
 struct ThreadScratch {
-  void* linear;      // kLinearScratch bytes, for linear_*
-  float* tile;       // kTileFloats, for epilogues
-  float* attention;  // attention_scratch_floats(largest head)
+  void* linear;             // kLinearScratch bytes, for linear_*
+  float* tile;              // kTileFloats, for epilogues
+  float* attention;         // attention_scratch_floats(largest head)
+  SamplerScratch* sampler;  // null until a step samples
 };
 constexpr int64_t kTileFloats = 128 * 1024;
 
-// One region of a step. run is called by every thread of the pool; the executor puts a barrier
-// after it. prepare is called by one thread before the step.
+// One region of a step, cut into items that threads claim one by one. An item's result does not
+// depend on who computes it, nor on how many items there are.
 class Instruction {
  public:
   virtual ~Instruction() = default;
   virtual const char* name() const = 0;
-  virtual void prepare(RunContext&) { next_.store(0, std::memory_order_relaxed); }
-  virtual void run(RunContext& ctx, int tid, ThreadScratch& scratch) = 0;
-  // Called by a thread that is about to wait for the others before `run`: prefetch what it will
-  // read first. Reads no activations.
-  virtual void warm(const RunContext&, int /*tid*/) const {}
+  // The number of items of this step. Called by one thread before the step.
+  virtual int64_t prepare(RunContext& ctx) = 0;
+  virtual void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) = 0;
+  // After prepare: where the memory lies that thread tid will read first, or null. Threads prefetch
+  // it while they wait for the region before this one.
+  virtual const uint8_t* warm(const RunContext&, int /*tid*/) const { return nullptr; }
+};
 
- protected:
-  // Work items handed out one by one; which thread takes which does not change results.
-  int64_t take(int64_t count = 1) { return next_.fetch_add(count, std::memory_order_relaxed); }
+// Rows in items of equal size: enough of them that a late thread can leave some to the others.
+class RowItems {
+ public:
+  int64_t cut(int64_t rows, int num_threads) {
+    constexpr int64_t kItemsPerThread = 8;
+    rows_ = rows;
+    step_ = (rows + num_threads * kItemsPerThread - 1) / (num_threads * kItemsPerThread);
+    if (step_ < 1) step_ = 1;
+    return (rows + step_ - 1) / step_;
+  }
+  int64_t begin(int64_t item) const { return item * step_; }
+  int64_t end(int64_t item) const { return std::min(rows_, (item + 1) * step_); }
 
  private:
-  alignas(64) std::atomic<int64_t> next_{0};
+  int64_t rows_ = 0;
+  int64_t step_ = 1;
 };
 
-// Asks for the first lines of a stream, as many as the core can have under way.
-inline void prefetch_stream(const uint8_t* p, size_t bytes) {
-  constexpr size_t kMost = 6144;
-  for (size_t i = 0; i < bytes && i < kMost; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
-
-// The part of [0, n) that belongs to thread tid, in units of `unit`.
-struct Span {
-  int64_t begin;
-  int64_t end;
-};
-inline Span split(int64_t n, int64_t unit, int tid, int num_threads) {
-  const int64_t units = (n + unit - 1) / unit;
-  const int64_t begin = units * tid / num_threads * unit;
-  const int64_t end = units * (tid + 1) / num_threads * unit;
-  return {begin, end < n ? end : n};
+// Asks for the first lines of a stream, as many as the core can have under way. Any address will
+// do: a prefetch never faults.
+inline void prefetch_stream(const uint8_t* p) {
+  constexpr size_t kBytes = 6144;
+  for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
 }  // namespace octavo
