@@ -23,6 +23,10 @@ inline Vec load(const uint16_t* p) {  // IEEE half
   const float16x8_t half = vreinterpretq_f16_u16(vld1q_u16(p));
   return {vcvt_f32_f16(vget_low_f16(half)), vcvt_high_f32_f16(half)};
 }
+inline Vec load(const int8_t* p) {
+  const int16x8_t wide = vmovl_s8(vld1_s8(p));
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
+}
 inline Vec load(const Bf16* p) {
   const uint16x8_t half = vld1q_u16(reinterpret_cast<const uint16_t*>(p));
   return {vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vget_low_u16(half)), 16)),
