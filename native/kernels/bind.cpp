@@ -155,8 +155,14 @@ void bind_linear(nb::module_& m) {
       nb::arg("source_type"), nb::arg("n"), nb::arg("k"), "Bytes of a packed [n, k] matrix.");
   m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"),
         nb::call_guard<nb::gil_scoped_release>(), "Best int8 rate in registers, operations/s.");
+  m.def("measure_f32_peak", &measure_f32_peak, nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>(), "Best float32 rate in registers, operations/s.");
+  m.def("measure_bf16_peak", &measure_bf16_peak, nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Best rate of bf16 dot products in registers, operations/s; 0 without such instructions.");
   m.def("measure_read_speed", &measure_read_speed, nb::arg("bytes"), nb::arg("threads"),
-        nb::call_guard<nb::gil_scoped_release>(), "Best read rate on huge pages, bytes/s.");
+        nb::arg("huge_pages") = true, nb::call_guard<nb::gil_scoped_release>(),
+        "Best read rate, bytes/s, on pages of 2 MB or 4 kB.");
   m.def(
       "measure_linear",
       [](int source, int64_t n, int64_t k, int64_t rows, int threads, int64_t footprint,

@@ -55,6 +55,10 @@ struct KernelTable {
   // For benchmarks: reads every byte (a multiple of 512) and returns something that depends on
   // them.
   int64_t (*read_loop)(const uint8_t* data, size_t bytes);
+  // For benchmarks: float32 multiply-adds in registers, as int8_loop; null: not written.
+  int64_t (*f32_loop)(int64_t loops) = nullptr;
+  // For benchmarks: bf16 dot products in registers; null: the set or this machine has none.
+  int64_t (*bf16_loop)(int64_t loops) = nullptr;
 };
 
 // 127 / amax, or 0 where the group becomes zeros: all tiny, or not finite.

@@ -229,7 +229,9 @@ const KernelTable& avx2_kernels() {
                                  .floats = float_kernel_avx2,
                                  .quantize_group = quantize_group_avx2,
                                  .int8_loop = int8_loop_avx2,
-                                 .read_loop = read_loop_avx2};
+                                 .read_loop = read_loop_avx2,
+                                 .f32_loop = f32_loop_avx2,
+                                 .bf16_loop = nullptr};
   return table;
 }
 

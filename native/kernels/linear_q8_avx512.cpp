@@ -183,14 +183,17 @@ QuantTileKernel quant_kernel(SourceType source, int rows) {
 }  // namespace
 
 const KernelTable& avx512_kernels() {
-  static const KernelTable table{.isa = "avx512",
-                                 .quant_rows = kMaxRows,
-                                 .float_rows = kFloatRowsAvx512,
-                                 .quant = quant_kernel,
-                                 .floats = float_kernel_avx512,
-                                 .quantize_group = quantize_group_avx512,
-                                 .int8_loop = int8_loop_avx512,
-                                 .read_loop = read_loop_avx512};
+  static const KernelTable table{
+      .isa = "avx512",
+      .quant_rows = kMaxRows,
+      .float_rows = kFloatRowsAvx512,
+      .quant = quant_kernel,
+      .floats = float_kernel_avx512,
+      .quantize_group = quantize_group_avx512,
+      .int8_loop = int8_loop_avx512,
+      .read_loop = read_loop_avx512,
+      .f32_loop = f32_loop_avx512,
+      .bf16_loop = __builtin_cpu_supports("avx512bf16") ? bf16_loop_avx512 : nullptr};
   return table;
 }
 

@@ -227,7 +227,8 @@ const KernelTable& neon_kernels() {
                                  .floats = float_kernel_neon,
                                  .quantize_group = quantize_group_neon,
                                  .int8_loop = int8_loop_neon,
-                                 .read_loop = read_loop_neon};
+                                 .read_loop = read_loop_neon,
+                                 .f32_loop = f32_loop_neon};
   return table;
 }
 

@@ -115,6 +115,18 @@ int64_t int8_loop(int64_t loops) {
   return loops * 16;
 }
 
+int64_t f32_loop(int64_t loops) {
+  volatile float source = 1e-3f;
+  const float x = source;
+  float sum[8] = {};
+  for (int64_t i = 0; i < loops; ++i) {
+    for (int j = 0; j < 8; ++j) sum[j] = std::fma(x, x, sum[j]);
+  }
+  volatile float sink = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+  (void)sink;
+  return loops * 16;
+}
+
 int64_t read_loop(const uint8_t* data, size_t bytes) {
   uint64_t sum = 0;
   for (size_t i = 0; i < bytes; i += 8) sum += load_as<uint64_t>(data + i);
@@ -131,7 +143,9 @@ const KernelTable& scalar_kernels() {
                                  .floats = float_kernel,
                                  .quantize_group = quantize_group,
                                  .int8_loop = int8_loop,
-                                 .read_loop = read_loop};
+                                 .read_loop = read_loop,
+                                 .f32_loop = f32_loop,
+                                 .bf16_loop = nullptr};
   return table;
 }
 

@@ -21,19 +21,22 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Anonymous memory on huge pages where the system grants them.
-class HugeBuffer {
+// Anonymous memory, on huge pages where wanted and where the system grants them.
+class PageBuffer {
  public:
-  explicit HugeBuffer(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage + kPage) {
+  explicit PageBuffer(size_t bytes, bool huge_pages = true)
+      : bytes_((bytes + kPage - 1) / kPage * kPage + kPage) {
     map_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map_ == MAP_FAILED) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)
-    madvise(map_, bytes_, MADV_HUGEPAGE);
+    madvise(map_, bytes_, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+#else
+    (void)huge_pages;
 #endif
   }
-  ~HugeBuffer() { munmap(map_, bytes_); }
-  HugeBuffer(const HugeBuffer&) = delete;
-  HugeBuffer& operator=(const HugeBuffer&) = delete;
+  ~PageBuffer() { munmap(map_, bytes_); }
+  PageBuffer(const PageBuffer&) = delete;
+  PageBuffer& operator=(const PageBuffer&) = delete;
 
   uint8_t* data() const {
     const auto at = reinterpret_cast<uintptr_t>(map_);
@@ -45,6 +48,25 @@ class HugeBuffer {
   size_t bytes_;
   void* map_ = nullptr;
 };
+
+// The best of many runs of about a millisecond of `loop` on all threads at once, operations a
+// second; 0: no loop. Short and many, so that some run undisturbed where the machine is shared.
+double measure_peak(int64_t (*loop)(int64_t), int threads) {
+  if (loop == nullptr) return 0.0;
+  ThreadPool pool(threads);
+  constexpr int64_t kLoops = 1 << 17;
+  double best = 0.0;
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::vector<int64_t> operations(static_cast<size_t>(threads));
+    const auto start = Clock::now();
+    pool.run([&](int tid) { operations[static_cast<size_t>(tid)] = loop(kLoops); });
+    const double seconds = seconds_since(start);
+    double total = 0.0;
+    for (int64_t n : operations) total += static_cast<double>(n);
+    best = std::max(best, total / seconds);
+  }
+  return best;
+}
 
 // Random elements with scales of a sane size: the raw bytes of 16 rows, for any type.
 std::vector<uint8_t> random_rows(SourceType source, int64_t k) {
@@ -90,29 +112,25 @@ struct Product {
 }  // namespace
 
 double measure_int8_peak(int threads) {
-  ThreadPool pool(threads);
-  constexpr int64_t kLoops = 1 << 20;
-  double best = 0.0;
-  for (int repeat = 0; repeat < 7; ++repeat) {
-    std::vector<int64_t> operations(static_cast<size_t>(threads));
-    const auto start = Clock::now();
-    pool.run([&](int tid) { operations[static_cast<size_t>(tid)] = kernels().int8_loop(kLoops); });
-    const double seconds = seconds_since(start);
-    double total = 0.0;
-    for (int64_t n : operations) total += static_cast<double>(n);
-    best = std::max(best, total / seconds);
-  }
-  return best;
+  return measure_peak(kernels().int8_loop, threads);
 }
 
-double measure_read_speed(int64_t bytes, int threads) {
+double measure_f32_peak(int threads) {
+  return measure_peak(kernels().f32_loop, threads);
+}
+
+double measure_bf16_peak(int threads) {
+  return measure_peak(kernels().bf16_loop, threads);
+}
+
+double measure_read_speed(int64_t bytes, int threads, bool huge_pages) {
   ThreadPool pool(threads);
   const size_t share = static_cast<size_t>(bytes / threads) / 512 * 512;
-  HugeBuffer memory(share * static_cast<size_t>(threads));
+  PageBuffer memory(share * static_cast<size_t>(threads), huge_pages);
   std::memset(memory.data(), 1, share * static_cast<size_t>(threads));
   double best = 0.0;
   std::vector<int64_t> sink(static_cast<size_t>(threads));
-  for (int repeat = 0; repeat < 7; ++repeat) {
+  for (int repeat = 0; repeat < 15; ++repeat) {
     const auto start = Clock::now();
     pool.run([&](int tid) {
       sink[static_cast<size_t>(tid)] +=
@@ -129,17 +147,17 @@ std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool
   PanelMatrix matrix = plan_panels(source, n, k, as_float);
   const auto size = static_cast<int64_t>(matrix.size_bytes());
   const int64_t copies = std::max<int64_t>(1, (footprint + size - 1) / size);
-  HugeBuffer weights(static_cast<size_t>(size * copies));
+  PageBuffer weights(static_cast<size_t>(size * copies));
   fill_panels(matrix, copies, weights.data());
 
   std::vector<float> x(static_cast<size_t>(rows * k));
   std::minstd_rand random(2);
   for (auto& v : x) v = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
-  HugeBuffer activations(QuantizedRows::bytes(rows, k));
+  PageBuffer activations(QuantizedRows::bytes(rows, k));
   QuantizedRows q = QuantizedRows::in(activations.data(), rows, k);
   for (int64_t r = 0; r < rows; ++r) quantize_groups(x.data() + r * k, q, r, 0, q.groups);
-  HugeBuffer out(static_cast<size_t>(rows * n) * sizeof(float));
-  HugeBuffer scratch(kLinearScratch * static_cast<size_t>(threads));
+  PageBuffer out(static_cast<size_t>(rows * n) * sizeof(float));
+  PageBuffer scratch(kLinearScratch * static_cast<size_t>(threads));
 
   const Product product{matrix, q, x.data(), reinterpret_cast<float*>(out.data()), scratch.data()};
   std::vector<double> seconds(static_cast<size_t>(repeats));

@@ -1,4 +1,5 @@
-// Timing of the products and of the machine's limits, for benchmarks/kernels.py.
+// Timing of the products and of the machine's limits, for benchmarks/kernels.py and
+// benchmarks/roofline.py.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,13 @@ namespace octavo {
 // Best rate of int8 multiplications and additions of `threads` threads, operations a second.
 double measure_int8_peak(int threads);
 
-// Best rate at which `threads` threads read `bytes` on huge pages, bytes a second.
-double measure_read_speed(int64_t bytes, int threads);
+// The same for float32 multiply-adds, and for bf16 dot products (0: no such instruction in use).
+double measure_f32_peak(int threads);
+double measure_bf16_peak(int threads);
+
+// Best rate at which `threads` threads read `bytes` on huge (2 MB) or small (4 kB) pages, bytes a
+// second.
+double measure_read_speed(int64_t bytes, int threads, bool huge_pages);
 
 // Seconds of each of `repeats` products of `rows` rows of activations (already quantized) with a
 // random matrix. The matrix is repeated until the copies fill `footprint` bytes and each product

@@ -1,4 +1,4 @@
-// The machine's own limits: int8 multiply-adds in registers, and reading.
+// The machine's own limits: multiply-adds in registers, and reading.
 #include "kernels/kernels_avx2.h"
 
 #if defined(__AVX2__)
@@ -22,6 +22,22 @@ int64_t int8_loop_avx2(int64_t loops) {
     }
   }
   return loops * kChains * 64;
+}
+
+int64_t f32_loop_avx2(int64_t loops) {
+  constexpr int kChains = 12;
+  __m256 acc[kChains];
+  const __m256 a = _mm256_set1_ps(1e-3f);
+#pragma GCC unroll 12
+  for (int j = 0; j < kChains; ++j) acc[j] = _mm256_setzero_ps();
+  for (int64_t i = 0; i < loops; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) {
+      acc[j] = _mm256_fmadd_ps(a, a, acc[j]);
+      asm volatile("" : "+x"(acc[j]));
+    }
+  }
+  return loops * kChains * 16;
 }
 
 int64_t read_loop_avx2(const uint8_t* data, size_t bytes) {

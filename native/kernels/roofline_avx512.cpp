@@ -1,4 +1,4 @@
-// The machine's own limits: int8 multiply-adds in registers, and reading.
+// The machine's own limits: multiply-adds in registers, and reading.
 #include "kernels/kernels_avx512.h"
 
 #if defined(__AVX512VNNI__)
@@ -19,6 +19,39 @@ int64_t int8_loop_avx512(int64_t loops) {
     }
   }
   return loops * kChains * 128;
+}
+
+int64_t f32_loop_avx512(int64_t loops) {
+  constexpr int kChains = 24;
+  __m512 acc[kChains];
+  const __m512 a = _mm512_set1_ps(1e-3f);
+#pragma GCC unroll 24
+  for (int j = 0; j < kChains; ++j) acc[j] = _mm512_setzero_ps();
+  for (int64_t i = 0; i < loops; ++i) {
+#pragma GCC unroll 24
+    for (int j = 0; j < kChains; ++j) {
+      acc[j] = _mm512_fmadd_ps(a, a, acc[j]);
+      asm volatile("" : "+v"(acc[j]));
+    }
+  }
+  return loops * kChains * 32;
+}
+
+int64_t bf16_loop_avx512(int64_t loops) {
+  constexpr int kChains = 24;
+  __m512 acc[kChains];
+  // Pairs of the bf16 0x3a83, about 1e-3.
+  const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3a83));
+#pragma GCC unroll 24
+  for (int j = 0; j < kChains; ++j) acc[j] = _mm512_setzero_ps();
+  for (int64_t i = 0; i < loops; ++i) {
+#pragma GCC unroll 24
+    for (int j = 0; j < kChains; ++j) {
+      acc[j] = _mm512_dpbf16_ps(acc[j], a, a);
+      asm volatile("" : "+v"(acc[j]));
+    }
+  }
+  return loops * kChains * 64;
 }
 
 int64_t read_loop_avx512(const uint8_t* data, size_t bytes) {

@@ -1,4 +1,4 @@
-// The machine's own limits: int8 multiply-adds in registers, and reading.
+// The machine's own limits: multiply-adds in registers, and reading.
 #include "kernels/kernels_neon.h"
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -21,6 +21,22 @@ int64_t int8_loop_neon(int64_t loops) {
     }
   }
   return loops * kChains * 32;
+}
+
+int64_t f32_loop_neon(int64_t loops) {
+  constexpr int kChains = 16;
+  float32x4_t acc[kChains];
+  const float32x4_t a = vdupq_n_f32(1e-3f);
+#pragma GCC unroll 16
+  for (int j = 0; j < kChains; ++j) acc[j] = vdupq_n_f32(0.0f);
+  for (int64_t i = 0; i < loops; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kChains; ++j) {
+      acc[j] = vfmaq_f32(acc[j], a, a);
+      asm volatile("" : "+w"(acc[j]));
+    }
+  }
+  return loops * kChains * 8;
 }
 
 int64_t read_loop_neon(const uint8_t* data, size_t bytes) {

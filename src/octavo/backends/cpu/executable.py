@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from octavo._native import Executor
@@ -56,6 +59,19 @@ class CpuExecutable(Executable):
             self._native().copy_blocks(pairs)
         except ValueError as error:
             raise BackendError(str(error)) from None
+
+    @contextmanager
+    def profile(self) -> Iterator[list[tuple[str, float]]]:
+        """Time the regions of all steps run in the block. When it ends the list holds, in program
+        order, each region's kind and its seconds summed over the steps, barrier included."""
+        executor = self._native()
+        regions: list[tuple[str, float]] = []
+        executor.set_profiling(True)
+        try:
+            yield regions
+        finally:
+            regions += executor.profile()
+            executor.set_profiling(False)
 
     def close(self) -> None:
         self._executor = None

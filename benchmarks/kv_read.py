@@ -1,0 +1,93 @@
+"""How fast attention reads keys and values in decode, beside the memory's own speed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from benchmarks.report import table
+
+from octavo.backends.base import Step
+from octavo.backends.cpu.executable import CpuExecutable
+from octavo.models.config import ModelConfig
+
+CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class KvRead:
+    """Attention of one decode step: KV bytes of all layers, seconds, share of read_speed."""
+
+    streams: int
+    context: int
+    num_bytes: int
+    seconds: float
+    read_speed: float
+
+    @property
+    def share(self) -> float:
+        return self.num_bytes / self.seconds / self.read_speed
+
+
+def decode_step(streams: int, context: int, block_size: int) -> Step:
+    """One more token for each stream, the context-th; the streams' blocks lie interleaved."""
+    width = -(-context // block_size)
+    table_ = np.arange(streams * width, dtype=np.int32).reshape(width, streams).T.copy()
+    slots = table_[:, -1] * block_size + (context - 1) % block_size
+    return Step(
+        tokens=np.full(streams, 1000, np.int32),
+        positions=np.full(streams, context - 1, np.int32),
+        slots=slots.astype(np.int32),
+        query_start=np.arange(streams + 1, dtype=np.int32),
+        seq_len=np.full(streams, context, np.int32),
+        block_table=table_,
+        logit_rows=np.arange(streams, dtype=np.int32),
+    )
+
+
+def kv_read_bytes(config: ModelConfig, bytes_per_token: int, context: int) -> int:
+    """Bytes one decoded token must read; a sliding layer reads its window only."""
+    layer = bytes_per_token // config.num_layers
+    windows = [config.window_of(i) or context for i in range(config.num_layers)]
+    return sum(layer * min(window, context) for window in windows)
+
+
+def measure_kv_read(executable: CpuExecutable, streams: int, read_speed: float) -> KvRead:
+    """Attention at CONTEXT tokens. The memory holds one block's keys and values everywhere, each
+    at its own place. Overwrites the KV memory."""
+    size = executable.block_size
+    _fill_first_block(executable, size)
+    blocks = streams * -(-CONTEXT // size)
+    copies = np.array([(0, i) for i in range(1, blocks)], dtype=np.int32)
+    executable.copy_blocks(copies)
+    step, times = decode_step(streams, CONTEXT, size), []
+    for _ in range(8):
+        with executable.profile() as regions:
+            executable.forward(step)
+        times.append(sum(seconds for name, seconds in regions if name == "attention"))
+    per_token = executable.plan.kv_bytes_per_block // size
+    num_bytes = streams * kv_read_bytes(executable.config, per_token, CONTEXT)
+    return KvRead(streams, CONTEXT, num_bytes, statistics.median(times[2:]), read_speed)
+
+
+def _fill_first_block(executable: CpuExecutable, size: int) -> None:
+    ids = np.arange(size, dtype=np.int32)
+    one = np.array([size], dtype=np.int32)
+    start = np.array([0, size], dtype=np.int32)
+    last, blocks = one - 1, np.zeros((1, 1), np.int32)
+    executable.forward(Step(ids + 1000, ids, ids, start, one, blocks, last))
+
+
+def report_kv(reads: Sequence[KvRead]) -> str:
+    rows = [
+        [
+            f"{r.streams} x {r.context}",
+            f"{r.seconds * 1e3:.2f} ms",
+            f"{r.num_bytes / r.seconds / 1e9:.1f}",
+            f"{r.share * 100:.0f} %",
+        ]
+        for r in reads
+    ]
+    return table(["attention", "a step", "KV GB/s", "of read speed"], rows)
