@@ -125,18 +125,22 @@ double measure_bf16_peak(int threads) {
 
 double measure_read_speed(int64_t bytes, int threads, bool huge_pages) {
   ThreadPool pool(threads);
-  const size_t share = static_cast<size_t>(bytes / threads) / 512 * 512;
-  PageBuffer memory(share * static_cast<size_t>(threads), huge_pages);
-  std::memset(memory.data(), 1, share * static_cast<size_t>(threads));
+  // Pieces of 64 MB, in turn: some milliseconds each, and out of the caches when read again.
+  const auto pieces = static_cast<size_t>(std::max<int64_t>(1, bytes >> 26));
+  const size_t share = static_cast<size_t>(bytes / threads) / pieces / 512 * 512;
+  const size_t piece = share * static_cast<size_t>(threads);
+  PageBuffer memory(piece * pieces, huge_pages);
+  std::memset(memory.data(), 1, piece * pieces);
   double best = 0.0;
   std::vector<int64_t> sink(static_cast<size_t>(threads));
-  for (int repeat = 0; repeat < 15; ++repeat) {
+  for (size_t repeat = 0; repeat < 15 * pieces; ++repeat) {
+    const uint8_t* data = memory.data() + repeat % pieces * piece;
     const auto start = Clock::now();
     pool.run([&](int tid) {
-      sink[static_cast<size_t>(tid)] +=
-          kernels().read_loop(memory.data() + share * static_cast<size_t>(tid), share);
+      const auto t = static_cast<size_t>(tid);
+      sink[t] += kernels().read_loop(data + share * t, share);
     });
-    best = std::max(best, static_cast<double>(share) * threads / seconds_since(start));
+    best = std::max(best, static_cast<double>(piece) / seconds_since(start));
   }
   return best;
 }

@@ -170,9 +170,9 @@ void bind_instructions(nb::class_<Executor>& c) {
 void bind_executor(nb::module_& m) {
   m.def("preferred_kv_dtype",
         [] { return runtime_kernels().preferred_kv == KvType::kBF16 ? "bf16" : "f16"; });
-  m.def("measure_barrier", &measure_barrier, "threads"_a, "rounds"_a = 2000, "repeats"_a = 15,
+  m.def("measure_barrier", &measure_barrier, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
         nb::call_guard<nb::gil_scoped_release>(), "Seconds of one barrier, one number a repeat.");
-  m.def("measure_job", &measure_job, "threads"_a, "rounds"_a = 2000, "repeats"_a = 15,
+  m.def("measure_job", &measure_job, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
         nb::call_guard<nb::gil_scoped_release>(), "Seconds of one empty job, one number a repeat.");
   nb::class_<Executor> c(m, "Executor");
   c.def(nb::init<int, int64_t, int64_t>(), "num_threads"_a, "max_tokens"_a, "max_rows"_a);
