@@ -87,7 +87,14 @@ def plot(path: Path, roof: Roof, title: str) -> None:
             axes.loglog(xs, [min(x * roof.read_speed, peak) / 1e9 for x in xs], label=name)
     for rows in (1, 4, 32, 128, 512):
         axes.axvline(intensity(rows), color="#999999", linestyle=":", linewidth=1)
-        axes.annotate(f"M={rows}", (intensity(rows), 1), xycoords=("data", "axes fraction"))
+        axes.annotate(
+            f"M={rows}",
+            (intensity(rows), 1),
+            (0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+        )
     axes.set_xlabel("operations per byte of 4-bit weights read")
     axes.set_ylabel("billion operations/s")
     axes.set_title(title, fontsize=10, pad=16)
