@@ -1,7 +1,8 @@
 """What this machine can do at most: the limits every other number is held against.
 
 Reading memory on pages of 2 MB and 4 kB; int8, bf16 and float32 multiply-adds in registers, with
-the instruction set in use (OCTAVO_ISA lowers it); a barrier of the thread pool and an empty job.
+the instruction set in use (OCTAVO_ISA lowers it); a barrier of the thread pool, an empty region of
+a step (threads claim its items and see it closed) and an empty job.
 
     python -m benchmarks.roofline --threads 1 2 --json roofline.json --plot
 """
@@ -9,6 +10,7 @@ the instruction set in use (OCTAVO_ISA lowers it); a barrier of the thread pool 
 from __future__ import annotations
 
 import argparse
+import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,6 +33,7 @@ class Roof:
     bf16_peak: float
     f32_peak: float
     barrier_s: float
+    region_s: float
     job_s: float
 
 
@@ -46,6 +49,8 @@ def measure(threads: int, num_bytes: int = 256 << 20) -> Roof:
         _native.measure_bf16_peak(threads),
         _native.measure_f32_peak(threads),
         min(_native.measure_barrier(threads)),
+        # The best would be one thread doing it all.
+        statistics.median(_native.measure_region(threads)),
         min(_native.measure_job(threads)),
     )
 
@@ -59,6 +64,7 @@ def report(roofs: list[Roof]) -> str:
         ("bf16 peak, GFLOP/s", [_rate(r.bf16_peak) for r in roofs]),
         ("float32 peak, GFLOP/s", [_rate(r.f32_peak) for r in roofs]),
         ("barrier, ns", [f"{r.barrier_s * 1e9:.0f}" for r in roofs]),
+        ("empty region, ns", [f"{r.region_s * 1e9:.0f}" for r in roofs]),
         ("empty job, ns", [f"{r.job_s * 1e9:.0f}" for r in roofs]),
     ]
     head = ["threads", *(str(r.threads) for r in roofs)]

@@ -1,7 +1,7 @@
 """Where the time of a step goes: region by region inside the native program, and outside it.
 
-Prefill of 512 tokens and decode of 1, 8 and 32 streams, through the engine. "sampling" is what the
-native call takes beyond its regions (checks, waking the threads, drawing tokens), "Python" what
+Prefill of 512 tokens and decode of 1, 8 and 32 streams, through the engine. "around" is what the
+native call takes beyond its regions (checks, sharing out the work), "Python" what
 the step takes beyond the native call. Then the cost of a decode step with M = 1 to 4 streams, and
 the speed of reading keys and values at 4096 tokens of context, against the memory's own.
 
@@ -49,7 +49,7 @@ class Phase:
     regions: dict[str, float] = field(default_factory=dict)
 
     @property
-    def sampling_s(self) -> float:
+    def around_s(self) -> float:
         return self.native_s - sum(self.regions.values())
 
     @property
@@ -57,7 +57,7 @@ class Phase:
         return self.step_s - self.native_s
 
     def as_dict(self) -> dict[str, object]:
-        return {**asdict(self), "sampling_s": self.sampling_s, "python_s": self.python_s}
+        return {**asdict(self), "around_s": self.around_s, "python_s": self.python_s}
 
 
 class Clocked(Executable):
@@ -150,7 +150,7 @@ def report(phases: Sequence[Phase]) -> str:
         key=lambda kind: -max(p.regions.get(kind, 0.0) / p.step_s for p in phases),
     )
     rows = [[kind, *(_part(p.regions.get(kind, 0.0), p) for p in phases)] for kind in kinds]
-    rows.append(["sampling", *(_part(p.sampling_s, p) for p in phases)])
+    rows.append(["around", *(_part(p.around_s, p) for p in phases)])
     rows.append(["Python", *(_part(p.python_s, p) for p in phases)])
     rows.append(["step", *(f"{p.step_s * 1e3:.2f} ms" for p in phases)])
     return table(["", *(p.name for p in phases)], rows)

@@ -172,6 +172,9 @@ void bind_executor(nb::module_& m) {
         [] { return runtime_kernels().preferred_kv == KvType::kBF16 ? "bf16" : "f16"; });
   m.def("measure_barrier", &measure_barrier, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
         nb::call_guard<nb::gil_scoped_release>(), "Seconds of one barrier, one number a repeat.");
+  m.def("measure_region", &measure_region, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Seconds of one region of an empty item a thread, one number a repeat.");
   m.def("measure_job", &measure_job, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
         nb::call_guard<nb::gil_scoped_release>(), "Seconds of one empty job, one number a repeat.");
   nb::class_<Executor> c(m, "Executor");

@@ -216,6 +216,7 @@ void Executor::check(const StepView& s) const {
 void Executor::set_profiling(bool on) {
   seal();
   seconds_.assign(on ? program_.size() : 0, 0.0);
+  ends_.assign(seconds_.size() * scratch_.size(), TimePoint());
 }
 
 std::vector<std::pair<std::string, double>> Executor::profile() const {
@@ -238,13 +239,12 @@ void Executor::seal() {
 // A thread goes through the regions in order: it takes what items it can, then waits for those that
 // others took.
 void Executor::run_program(int tid, uint32_t tag) {
-  using Clock = std::chrono::steady_clock;
-  const bool timed = tid == 0 && !seconds_.empty();
-  Clock::time_point start = timed ? Clock::now() : Clock::time_point();
   for (size_t i = 0; i < claims_.size(); ++i) {
     Claims& claims = *claims_[i];
     for (int64_t item = claims.claim(tag, tid); item >= 0; item = claims.claim(tag, tid)) {
       program_[i]->run(context_, item, scratch_[tid]);
+      // Only with an item in hand: then the step is running, and so is what profiling was set to.
+      if (!ends_.empty()) ends_[claims_.size() * tid + i] = Clock::now();
       if (!claims.finish()) continue;
       closed_.fetch_add(1, std::memory_order_acq_rel);
       closed_.notify_all();
@@ -253,10 +253,16 @@ void Executor::run_program(int tid, uint32_t tag) {
       if (const uint8_t* next = claims_[i + 1]->warm(tid)) prefetch_stream(next);
     }
     wait_closed(claims, tag);
-    if (!timed) continue;
-    const Clock::time_point now = Clock::now();
-    seconds_[i] += std::chrono::duration<double>(now - start).count();
-    start = now;
+  }
+}
+
+void Executor::add_profile(TimePoint start) {
+  const size_t count = seconds_.size();
+  for (size_t i = 0; i < count; ++i) {
+    TimePoint end = start;
+    for (size_t t = 0; t < scratch_.size(); ++t) end = std::max(end, ends_[count * t + i]);
+    seconds_[i] += std::chrono::duration<double>(end - start).count();
+    start = end;
   }
 }
 
@@ -277,6 +283,7 @@ void Executor::run_step(const StepView& step, float* logits, const SamplingView*
   context_.sampling = sampling;
   context_.samples = samples;
   seal();
+  std::fill(ends_.begin(), ends_.end(), TimePoint::min());
   const uint32_t tag = pool_.next_tag();
   for (size_t i = 0; i < program_.size(); ++i) {
     const int64_t items = program_[i]->prepare(context_);
@@ -286,7 +293,9 @@ void Executor::run_step(const StepView& step, float* logits, const SamplingView*
       claims_[i]->set_warm(t, program_[i]->warm(context_, t));
     }
   }
+  const TimePoint start = Clock::now();
   pool_.launch(job_);
+  add_profile(start);
 }
 
 void Executor::run(const StepView& step, float* logits) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,7 +58,9 @@ class Executor {
   void set_output_width(int64_t width) { output_width_ = width; }
   int64_t output_width() const { return output_width_; }
 
-  // While on, run adds up how long each instruction takes, its closing barrier included.
+  // While on, run adds up how long each instruction takes: from the end of the last item of the one
+  // before to the end of its own last item. (One thread's clock would not do: while it sleeps, the
+  // others may finish the next instruction.)
   void set_profiling(bool on);
   // (instruction name, seconds) in program order since profiling was switched on.
   std::vector<std::pair<std::string, double>> profile() const;
@@ -69,12 +72,16 @@ class Executor {
   void run(const StepView& step, const SamplingView& sampling, const SampleOut& out);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
   int64_t vocabulary() const;
   void check(const StepView& step) const;
   void run_step(const StepView& step, float* logits, const SamplingView* sampling,
                 const SampleOut* samples);
   void seal();
   void run_program(int tid, uint32_t tag);
+  void add_profile(TimePoint start);
   void wait_closed(const Claims& claims, uint32_t tag);
 
   int64_t max_tokens_;
@@ -95,6 +102,7 @@ class Executor {
   std::vector<std::unique_ptr<SamplerScratch>> samplers_;  // one a thread, made on first use
   int64_t output_width_ = 0;
   std::vector<double> seconds_;  // one an instruction; empty: not profiling
+  std::vector<TimePoint> ends_;  // while profiling, of this step: [thread][instruction]
   RunContext context_;
   std::vector<std::unique_ptr<Claims>> claims_;  // one an instruction
   alignas(64) std::atomic<uint32_t> closed_{0};  // regions closed, ever; sleepers wait on it

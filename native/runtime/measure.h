@@ -12,4 +12,7 @@ std::vector<double> measure_barrier(int threads, int rounds, int repeats);
 // Seconds of one empty ThreadPool::run: hand the job out, run nothing, gather.
 std::vector<double> measure_job(int threads, int rounds, int repeats);
 
+// Seconds of one region of one empty item a thread: claim it, close the region, see it closed.
+std::vector<double> measure_region(int threads, int rounds, int repeats);
+
 }  // namespace octavo

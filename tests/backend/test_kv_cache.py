@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from octavo.backends import BackendOptions, Executable, get_backend
+from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.testing import PagedSequences, float_tensor
 from octavo.graph import AttentionAttrs, Graph, GraphBuilder, KvWriteAttrs
 from octavo.models.config import ModelConfig, RopeConfig
@@ -101,3 +102,21 @@ def test_bytes_of_a_block() -> None:
         executable = compiled(kv_dtype)
         assert executable.plan.kv_bytes_per_block == num_bytes
         executable.close()
+
+
+def test_a_profile_names_the_regions_of_its_block_and_their_seconds() -> None:
+    executable = compiled("f32")
+    assert isinstance(executable, CpuExecutable)
+    executable.allocate_kv(2)
+    with executable.profile() as regions:
+        attend(executable, [0, 1, 2], 1)
+    seconds = dict(regions)
+    assert seconds["attention"] > 0
+    assert min(seconds.values()) >= 0
+    attend(executable, [0, 1, 2], 1)
+    assert dict(regions) == seconds  # it ended with the block
+    with executable.profile() as nothing:
+        pass
+    assert [name for name, _ in nothing] == [name for name, _ in regions]
+    assert not any(s for _, s in nothing)
+    executable.close()

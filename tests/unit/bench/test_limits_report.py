@@ -43,7 +43,7 @@ def test_json_has_facts_results_and_the_machine(tmp_path: Path):
 
 
 def test_roofs_are_columns_and_a_missing_peak_is_named():
-    text = report_roofs([Roof(2, 30e9, 20e9, 800e9, 0.0, 200e9, 300e-9, 900e-9)])
+    text = report_roofs([Roof(2, 30e9, 20e9, 800e9, 0.0, 200e9, 300e-9, 400e-9, 900e-9)])
     assert "| read, 2 MB pages, GB/s | 30.0 |" in text
     assert "| bf16 peak, GFLOP/s     | none |" in text
     assert "| barrier, ns            |  300 |" in text
@@ -93,7 +93,7 @@ def test_regions_are_summed_by_kind_and_the_last_product_is_the_head():
 
 def test_a_step_is_regions_sampling_and_python():
     phase = Phase("decode x1", 10, 0.010, 0.009, {"gate, up": 0.006, "norm": 0.002})
-    assert phase.sampling_s == pytest.approx(0.001)
+    assert phase.around_s == pytest.approx(0.001)
     assert phase.python_s == pytest.approx(0.001)
     text = report_phases([phase])
     assert "| gate, up | 6.00 ms  60 % |" in text
