@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers.llama_cpp import VERSION, find_or_build
 from benchmarks.peers.report import Line, table, write_json, write_plot
-from benchmarks.peers.workloads import TASKS, measure_llama, measure_octavo
+from benchmarks.peers.workloads import measure_llama, measure_octavo, tasks_for
 
 
 def main() -> None:
@@ -22,10 +22,11 @@ def main() -> None:
     binaries = find_or_build(options.cache, options.llama_bin)
     if options.build:
         return
-    lines = [Line(task.name) for task in TASKS]
+    tasks = tasks_for(model)
+    lines = [Line(task.name) for task in tasks]
     for repetition in range(options.repeat):
         print(f"repetition {repetition + 1} of {options.repeat}", file=sys.stderr)
-        for task, line in zip(TASKS, lines, strict=True):
+        for task, line in zip(tasks, lines, strict=True):
             line.octavo.append(measure_octavo(task, model, options.threads))
             line.llama_cpp.append(measure_llama(task, model, options.threads, binaries))
     facts = {

@@ -22,12 +22,24 @@ class Task:
     metric: str
 
 
-TASKS = (
-    Task("prefill 512", 512, 1, 1, "prefill_tps"),
-    # From an almost empty context, as llama-bench's tg128: one prompt token, then 128.
-    Task("decode 128", 1, 129, 1, "decode_tps"),
-    Task("32 streams, 128 in, 64 out", 128, 64, 32, "output_tps"),
-)
+BIG_MODEL_BYTES = 500_000_000
+
+
+def tasks_for(model: Path) -> tuple[Task, ...]:
+    """The lines of one model's table; a big one gets fewer streams, so that a run takes minutes."""
+    streams, output_len = (16, 32) if model.stat().st_size > BIG_MODEL_BYTES else (32, 64)
+    return (
+        Task("prefill 512", 512, 1, 1, "prefill_tps"),
+        # From an almost empty context, as llama-bench's tg128: one prompt token, then 128.
+        Task("decode 128", 1, 129, 1, "decode_tps"),
+        Task(
+            f"{streams} streams, 128 in, {output_len} out",
+            128,
+            output_len,
+            streams,
+            "output_tps",
+        ),
+    )
 
 
 def measure_octavo(task: Task, model: Path, threads: int) -> float:

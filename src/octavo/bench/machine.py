@@ -29,7 +29,7 @@ def describe_machine() -> Machine:
         isa=_native.active_isa(),
         threads=num_threads(),
         memory_bytes=memory().limit,
-        system=platform.platform(),
+        system=f"{platform.system()} {platform.machine()}",
     )
 
 
