@@ -337,22 +337,28 @@ class Attention {
     const int begin = std::max(first_block(), c * kChunkBlocks);
     const int end = std::min(last_block(), c * kChunkBlocks + kChunkBlocks - 1);
     for (int b = begin; b <= end; ++b) {
-      if (b < last_block()) prefetch(block_at(b + 1), Math::block_bytes(d_));
-      block(b);
+      block(b, b < last_block() ? block_at(b + 1) : nullptr);
     }
     for (int r = 0; r < rows_; ++r) sum_[r] = reduce_add(load(lane_sums_ + r * kW));
   }
 
-  void block(int b) {
+  // next: the block after this one, or null. It is asked for in four parts between the
+  // computations: a core has a few dozen lines under way at most, and waits if it asks for more.
+  void block(int b, const uint8_t* next) {
     const uint8_t* kv = block_at(b);
-    for (int r = 0; r < rows_; r += kMicroRows) {
+    const int64_t part = Math::block_bytes(d_) / 4;
+    for (int r = 0; r < rows_; r += kMicroRows, next = nullptr) {
       const int n = std::min(kMicroRows, rows_ - r);
       // A later token sees at least as far, and starts no earlier.
       Range span = {visible(r, b).begin, visible(r + n - 1, b).end};
       if (span.begin >= span.end) continue;
+      if (next != nullptr) prefetch(next, part);
       Math::scores(n, q_ + r * d_, d_, head_dim_, kv, scores_ + r * kBlockTokens);
+      if (next != nullptr) prefetch(next + part, part);
       softmax_rows(r, n, b);
+      if (next != nullptr) prefetch(next + 2 * part, part);
       Math::values(n, scores_ + r * kBlockTokens, d_, kv, span, out_ + r * d_, fade_ + r);
+      if (next != nullptr) prefetch(next + 3 * part, part);
     }
   }
 

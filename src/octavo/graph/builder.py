@@ -121,7 +121,7 @@ class GraphBuilder:
     def build(self, output: Value) -> Graph:
         """The finished graph, checked as a whole. Raises GraphError."""
         graph = Graph(self._nodes, output, self._constants)
-        check_graph(graph)
+        check_graph(graph, rules_hold=True)
         return graph
 
     def _store(self, value: Value) -> Value:

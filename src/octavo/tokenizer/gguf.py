@@ -185,9 +185,9 @@ def _if(wanted: Any, token: int | None) -> tuple[int, ...]:
 def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Chat templates by name; the unnamed one is "default"."""
     found = {}
-    for name, value in metadata.items():
-        if name == TEMPLATE_KEY and isinstance(value, str):
-            found["default"] = value
-        elif name.startswith(TEMPLATE_KEY + ".") and isinstance(value, str):
-            found[name[len(TEMPLATE_KEY) + 1 :]] = value
+    for name in metadata:  # by name first: reading a value may mean decoding a vocabulary
+        if name == TEMPLATE_KEY or name.startswith(TEMPLATE_KEY + "."):
+            value = metadata[name]
+            if isinstance(value, str):
+                found[name[len(TEMPLATE_KEY) + 1 :] or "default"] = value
     return found
