@@ -38,9 +38,9 @@ def main() -> None:
     }
     print(table(lines))
     out = options.out / f"peers-{model.stem}"
-    write_json(out.with_suffix(".json"), lines, facts)
+    write_json(out.with_name(f"{out.name}.json"), lines, facts)
     title = f"{options.model}, {options.threads} threads, {facts['machine']['cpu']}"
-    write_plot(out.with_suffix(".svg"), lines, title)
+    write_plot(out.with_name(f"{out.name}.svg"), lines, title)
     print(f"written: {out}.json and {out}.svg", file=sys.stderr)
 
 
