@@ -11,10 +11,12 @@ inline uint32_t pair_of(const float* x) {
 }
 
 // c[r][0:32] = (init ? init[r] * c[r] : 0) + sum over pairs k of a[r][k] . b[k][0:32]. The last
-// pair counts its first half only if `odd`: the other half may never have been written.
+// pair counts its first half only if `odd`: the other half may never have been written. What lies
+// `ahead` bytes further on is asked for line by line.
 template <int R>
 inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, int64_t ldb, int k0,
-                            int k1, bool odd, float* c, int64_t ldc, const float* init) {
+                            int k1, bool odd, float* c, int64_t ldc, const float* init,
+                            int64_t ahead) {
   __m512 acc[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -29,6 +31,9 @@ inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, i
   for (int k = k0; k < full; ++k) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b + k * ldb);
     const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + k * ldb + 16);
+    const char* later = reinterpret_cast<const char*>(b + k * ldb) + ahead;
+    __builtin_prefetch(later, 0, 2);
+    __builtin_prefetch(later + 64, 0, 2);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r * lda + k]));
@@ -57,15 +62,16 @@ inline void product32_pairs(const uint32_t* a, int64_t lda, const uint32_t* b, i
 template <int R>
 inline void product32_pair_rows(int rows, const uint32_t* a, int64_t lda, const uint32_t* b,
                                 int64_t ldb, int k0, int k1, bool odd, float* c, int64_t ldc,
-                                const float* init) {
+                                const float* init, int64_t ahead) {
   if constexpr (R > 0) {
-    if (rows == R) return product32_pairs<R>(a, lda, b, ldb, k0, k1, odd, c, ldc, init);
-    product32_pair_rows<R - 1>(rows, a, lda, b, ldb, k0, k1, odd, c, ldc, init);
+    if (rows == R) return product32_pairs<R>(a, lda, b, ldb, k0, k1, odd, c, ldc, init, ahead);
+    product32_pair_rows<R - 1>(rows, a, lda, b, ldb, k0, k1, odd, c, ldc, init, ahead);
   }
 }
 
 struct PairedMath {
-  using Query = float;  // a row's first head_dim / 2 words hold pairs
+  using Query = float;                       // a row's first head_dim / 2 words hold pairs
+  static constexpr bool kPrefetches = true;  // the block that lies `ahead` bytes further on
   static constexpr int64_t block_bytes(int64_t d) { return 2 * kBlockTokens * d * 2; }
 
   static void load_query(const float* q, int64_t head_dim, int64_t d, float scale, Query* out) {
@@ -76,10 +82,11 @@ struct PairedMath {
     for (int64_t i = 0; i < d / 2; ++i) pairs[i] = pair_of(scaled + 2 * i);
   }
   static void scores(int rows, const Query* q, int64_t d, int64_t head_dim, const uint8_t* block,
-                     float* out) {
-    product32_pair_rows<kMicroRows>(
-        rows, reinterpret_cast<const uint32_t*>(q), d, reinterpret_cast<const uint32_t*>(block),
-        kBlockTokens, 0, static_cast<int>((head_dim + 1) / 2), false, out, kBlockTokens, nullptr);
+                     float* out, int64_t ahead) {
+    product32_pair_rows<kMicroRows>(rows, reinterpret_cast<const uint32_t*>(q), d,
+                                    reinterpret_cast<const uint32_t*>(block), kBlockTokens, 0,
+                                    static_cast<int>((head_dim + 1) / 2), false, out, kBlockTokens,
+                                    nullptr, ahead);
   }
   // 32 floats become 16 pairs in the first half of the row.
   static void weigh(float* p, const uint8_t*, int64_t, Range) {
@@ -87,12 +94,12 @@ struct PairedMath {
     _mm512_storeu_si512(p, (__m512i)both);
   }
   static void values(int rows, const float* p, int64_t d, const uint8_t* block, Range span,
-                     float* out, const float* fade) {
+                     float* out, const float* fade, int64_t ahead) {
     const uint32_t* v = reinterpret_cast<const uint32_t*>(block) + d / 2 * kBlockTokens;
     const int k0 = span.begin / 2, k1 = (span.end + 1) / 2;
     for (int64_t c = 0; c < d; c += kBlockTokens) {
       product32_pair_rows<kMicroRows>(rows, reinterpret_cast<const uint32_t*>(p), kBlockTokens,
-                                      v + c, d, k0, k1, span.end % 2 != 0, out + c, d, fade);
+                                      v + c, d, k0, k1, span.end % 2 != 0, out + c, d, fade, ahead);
     }
   }
 };

@@ -45,6 +45,7 @@ inline void product32_quad_rows(int rows, const uint32_t* a, int64_t lda, const 
 }
 
 struct QuadMath {
+  static constexpr bool kPrefetches = false;
   // A query row: d codes, then at word d / 4 their scale, then minus 128 times their sum (int32).
   // A row of probabilities: 32 codes, then at word 8 their scale.
   using Query = float;

@@ -209,6 +209,7 @@ inline void prefetch(const void* p, int64_t bytes) {
 // How queries, keys and probabilities meet: float arithmetic on K [head_dim][32], V [32][head_dim].
 template <class T>
 struct PlainMath {
+  static constexpr bool kPrefetches = false;
   using Query = float;        // [rows][padded head_dim]
   using Probability = float;  // [rows][32], in place of the scores
   static constexpr int64_t block_bytes(int64_t d) {
@@ -346,19 +347,27 @@ class Attention {
   // computations: a core has a few dozen lines under way at most, and waits if it asks for more.
   void block(int b, const uint8_t* next) {
     const uint8_t* kv = block_at(b);
-    const int64_t part = Math::block_bytes(d_) / 4;
+    [[maybe_unused]] const int64_t part = Math::block_bytes(d_) / 4;
     for (int r = 0; r < rows_; r += kMicroRows, next = nullptr) {
       const int n = std::min(kMicroRows, rows_ - r);
       // A later token sees at least as far, and starts no earlier.
       Range span = {visible(r, b).begin, visible(r + n - 1, b).end};
       if (span.begin >= span.end) continue;
-      if (next != nullptr) prefetch(next, part);
-      Math::scores(n, q_ + r * d_, d_, head_dim_, kv, scores_ + r * kBlockTokens);
-      if (next != nullptr) prefetch(next + part, part);
-      softmax_rows(r, n, b);
-      if (next != nullptr) prefetch(next + 2 * part, part);
-      Math::values(n, scores_ + r * kBlockTokens, d_, kv, span, out_ + r * d_, fade_ + r);
-      if (next != nullptr) prefetch(next + 3 * part, part);
+      float* scores = scores_ + r * kBlockTokens;
+      if constexpr (Math::kPrefetches) {
+        const int64_t ahead = next != nullptr ? next - kv : 0;
+        Math::scores(n, q_ + r * d_, d_, head_dim_, kv, scores, ahead);
+        softmax_rows(r, n, b);
+        Math::values(n, scores, d_, kv, span, out_ + r * d_, fade_ + r, ahead);
+      } else {
+        if (next != nullptr) prefetch(next, part);
+        Math::scores(n, q_ + r * d_, d_, head_dim_, kv, scores);
+        if (next != nullptr) prefetch(next + part, part);
+        softmax_rows(r, n, b);
+        if (next != nullptr) prefetch(next + 2 * part, part);
+        Math::values(n, scores, d_, kv, span, out_ + r * d_, fade_ + r);
+        if (next != nullptr) prefetch(next + 3 * part, part);
+      }
     }
   }
 
