@@ -99,16 +99,14 @@ class PackedMatrix {
     Buffer memory = allocate(floats ? 64 : QuantizedRows::bytes(rows, matrix_.k));
     QuantizedRows q = QuantizedRows::in(memory.get(), rows, matrix_.k);
     if (!floats) quantize_all(x, q);
-    Buffer scratch = allocate(kLinearScratch * static_cast<size_t>(threads));
     ThreadPool pool(threads);
     pool.run([&](int tid) {
       const int64_t from = begin + (end - begin) * tid / threads;
       const int64_t to = begin + (end - begin) * (tid + 1) / threads;
-      uint8_t* mine = scratch.get() + kLinearScratch * static_cast<size_t>(tid);
       if (floats) {
-        linear_f32(matrix_, x, matrix_.k, row_begin, row_end, from, to, out, matrix_.n, mine);
+        linear_f32(matrix_, x, matrix_.k, row_begin, row_end, from, to, out, matrix_.n);
       } else {
-        linear_q8(matrix_, q, row_begin, row_end, from, to, out, matrix_.n, mine);
+        linear_q8(matrix_, q, row_begin, row_end, from, to, out, matrix_.n);
       }
     });
   }

@@ -52,8 +52,7 @@ void quant_panel(const KernelTable& table, const PanelMatrix& m, const Quantized
 }  // namespace
 
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
-               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-               void* /*scratch*/) {
+               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
   const KernelTable& table = kernels();
   const int64_t chunk = chunk_rows(x);
   for (int64_t row = row_begin; row < row_end;) {
@@ -66,8 +65,7 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 }
 
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
-                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-                void* /*scratch*/) {
+                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
   const KernelTable& table = kernels();
   for (int64_t p = panel_begin; p < panel_end; ++p) {
     FloatTileArgs args{};

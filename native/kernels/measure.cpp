@@ -94,17 +94,15 @@ struct Product {
   QuantizedRows q;
   const float* x;
   float* out;
-  uint8_t* scratch;
 
   void run(int64_t rows, int tid, int threads) const {
     const int64_t from = matrix.num_panels * tid / threads / 2 * 2;
     const int64_t to =
         tid + 1 == threads ? matrix.num_panels : matrix.num_panels * (tid + 1) / threads / 2 * 2;
-    uint8_t* mine = scratch + kLinearScratch * static_cast<size_t>(tid);
     if (is_float(matrix.layout)) {
-      linear_f32(matrix, x, matrix.k, 0, rows, from, to, out, matrix.n, mine);
+      linear_f32(matrix, x, matrix.k, 0, rows, from, to, out, matrix.n);
     } else {
-      linear_q8(matrix, q, 0, rows, from, to, out, matrix.n, mine);
+      linear_q8(matrix, q, 0, rows, from, to, out, matrix.n);
     }
   }
 };
@@ -161,9 +159,8 @@ std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool
   QuantizedRows q = QuantizedRows::in(activations.data(), rows, k);
   for (int64_t r = 0; r < rows; ++r) quantize_groups(x.data() + r * k, q, r, 0, q.groups);
   PageBuffer out(static_cast<size_t>(rows * n) * sizeof(float));
-  PageBuffer scratch(kLinearScratch * static_cast<size_t>(threads));
 
-  const Product product{matrix, q, x.data(), reinterpret_cast<float*>(out.data()), scratch.data()};
+  const Product product{matrix, q, x.data(), reinterpret_cast<float*>(out.data())};
   std::vector<double> seconds(static_cast<size_t>(repeats));
   pool.run([&](int tid) {
     Product mine = product;

@@ -113,18 +113,14 @@ void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t gr
                      int64_t group_end);
 
 // out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
-// panels [panel_begin, panel_end) (never past matrix.n). Overwrites. scratch: kLinearScratch bytes
-// private to the calling thread, 64-byte aligned. matrix must be quantized and matrix.k == x.k.
-// Threads that share a product take disjoint panel ranges.
-constexpr size_t kLinearScratch = 512 * 1024;
+// panels [panel_begin, panel_end) (never past matrix.n). Overwrites. matrix must be quantized and
+// matrix.k == x.k. Threads that share a product take disjoint panel ranges.
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
-               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-               void* scratch);
+               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
 // The same for the float panels (kF32, kF16, kBF16) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
-                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-                void* scratch);
+                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
 // The instruction set in use: "avx512", "avx2", "neon" or "scalar". OCTAVO_ISA lowers it (for
 // tests).

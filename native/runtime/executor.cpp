@@ -48,12 +48,11 @@ Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
     : max_tokens_(max_tokens), max_rows_(max_rows), pool_(num_threads) {
   const size_t tile = aligned(static_cast<size_t>(kTileFloats) * sizeof(float));
   const size_t attention = aligned(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
-  const size_t per_thread = aligned(kLinearScratch) + tile + attention;
+  const size_t per_thread = tile + attention;
   scratch_arena_ = Arena(per_thread * pool_.size());
   for (int t = 0; t < pool_.size(); ++t) {
     uint8_t* p = scratch_arena_.data() + t * per_thread;
-    scratch_.push_back({p, reinterpret_cast<float*>(p + aligned(kLinearScratch)),
-                        reinterpret_cast<float*>(p + aligned(kLinearScratch) + tile), nullptr});
+    scratch_.push_back({reinterpret_cast<float*>(p), reinterpret_cast<float*>(p + tile), nullptr});
   }
   job_.f = [this](int tid, uint32_t tag) { run_program(tid, tag); };
   context_.pool = &pool_;

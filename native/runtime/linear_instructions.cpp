@@ -35,13 +35,11 @@ inline int64_t panels_in_tile(int64_t rows, int64_t copies) {
 }
 
 inline void product(const Buffer& in, const PanelMatrix& w, int64_t row_begin, int64_t row_end,
-                    int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-                    ThreadScratch& scratch) {
+                    int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
   if (in.f32 != nullptr) {
-    linear_f32(w, in.f32, in.width, row_begin, row_end, panel_begin, panel_end, out, ldo,
-               scratch.linear);
+    linear_f32(w, in.f32, in.width, row_begin, row_end, panel_begin, panel_end, out, ldo);
   } else {
-    linear_q8(w, in.q8, row_begin, row_end, panel_begin, panel_end, out, ldo, scratch.linear);
+    linear_q8(w, in.q8, row_begin, row_end, panel_begin, panel_end, out, ldo);
   }
 }
 
@@ -100,7 +98,7 @@ class Linear : public Instruction {
     const int64_t ldo = to_logits ? w.n : ctx.buffer(p.out).width;
     if (p.residual < 0) {
       // linear writes at row * ldo + weight row.
-      product(in, w, 0, rows, begin, end, out + p.column, ldo, scratch);
+      product(in, w, 0, rows, begin, end, out + p.column, ldo);
       const int64_t c = begin * kPanelRows;
       add_bias(p.bias, c, columns(w, begin, end), out + p.column + c, ldo, rows);
       return;
@@ -110,7 +108,7 @@ class Linear : public Instruction {
     for (int64_t b = begin; b < end; b += step) {
       const int64_t e = std::min(b + step, end), n = columns(w, b, e), c = b * kPanelRows;
       const int64_t ld = (e - b) * kPanelRows;
-      product(in, w, 0, rows, b, e, scratch.tile - c, ld, scratch);
+      product(in, w, 0, rows, b, e, scratch.tile - c, ld);
       add_bias(p.bias, c, n, scratch.tile, ld, rows);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t at = p.column + c;
@@ -159,8 +157,8 @@ class Gated : public Instruction {
     const int64_t c = begin * kPanelRows;
     float* g = scratch.tile;
     float* u = g + rows * ld;
-    product(in, gate, 0, rows, begin, end, g - c, ld, scratch);
-    product(in, up, 0, rows, begin, end, u - c, ld, scratch);
+    product(in, gate, 0, rows, begin, end, g - c, ld);
+    product(in, up, 0, rows, begin, end, u - c, ld);
     add_bias(s_.gate_bias, c, n, g, ld, rows);
     add_bias(s_.up_bias, c, n, u, ld, rows);
     for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, r, c, n);

@@ -71,7 +71,6 @@ struct RunContext {
 
 // Private memory of a thread, 64-byte aligned.
 struct ThreadScratch {
-  void* linear;             // kLinearScratch bytes, for linear_*
   float* tile;              // kTileFloats, for epilogues
   float* attention;         // attention_scratch_floats(largest head)
   SamplerScratch* sampler;  // null until a step samples

@@ -95,7 +95,7 @@ Floats scalar_product(const PanelMatrix& m, const QuantizedRows& x) {
 
 Floats product(const PanelMatrix& m, const QuantizedRows& x) {
   Floats out(static_cast<size_t>(x.rows * m.n));
-  linear_q8(m, x, 0, x.rows, 0, m.num_panels, out.data(), m.n, nullptr);
+  linear_q8(m, x, 0, x.rows, 0, m.num_panels, out.data(), m.n);
   return out;
 }
 
@@ -192,8 +192,7 @@ void check_float_products() {
       for (int64_t rows = 1; rows <= 7; ++rows) {
         const Floats x = random_floats(static_cast<size_t>(rows * k));
         Floats got(static_cast<size_t>(rows * kRows)), want(got.size());
-        linear_f32(m.panels, x.data(), k, 0, rows, 0, m.panels.num_panels, got.data(), kRows,
-                   nullptr);
+        linear_f32(m.panels, x.data(), k, 0, rows, 0, m.panels.num_panels, got.data(), kRows);
         for (int64_t i = 0; i < rows * m.panels.num_panels; ++i) {
           const int64_t row = i / m.panels.num_panels, p = i % m.panels.num_panels;
           FloatTileArgs args{};
