@@ -14,6 +14,7 @@
     |   +-- PromptTooLongError     prompt + output can never fit
     |   +-- TemplateError          the chat template refused or failed
     |   +-- QueueFullError         refused now, may be retried
+    |   +-- DeadlineError          not done by the deadline the request came with
     +-- EngineError              the engine cannot go on (dead, hung, shut down)
 
 A message starts with the component, says what it got and what it expected, and ends with what to
@@ -79,6 +80,10 @@ class TemplateError(RequestError):
 
 class QueueFullError(RequestError):
     """The queue is full; the request may be retried later."""
+
+
+class DeadlineError(RequestError):
+    """The request was not done, or had not begun to answer, by the deadline it came with."""
 
 
 class EngineError(OctavoError):

@@ -18,6 +18,7 @@ PACKAGES = [
     "eval",
     "graph",
     "models",
+    "parsing",
     "scheduler",
     "serving",
     "tokenizer",

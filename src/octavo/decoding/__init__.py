@@ -3,6 +3,7 @@
 from octavo.decoding.batch import ROW_ERRORS, SampleResult, SamplingBatch
 from octavo.decoding.build import SamplingRow, build_batch, sample_seed
 from octavo.decoding.detokenizer import Detokenizer
+from octavo.decoding.grammar import Grammar
 from octavo.decoding.params import SamplingParams
 from octavo.decoding.sample import sample_batch
 from octavo.decoding.stops import StopMatcher
@@ -10,6 +11,7 @@ from octavo.decoding.stops import StopMatcher
 __all__ = [
     "ROW_ERRORS",
     "Detokenizer",
+    "Grammar",
     "SampleResult",
     "SamplingBatch",
     "SamplingParams",

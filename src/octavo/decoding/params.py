@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from octavo.decoding.grammar import Grammar
 from octavo.errors import InvalidParameterError
 
 MAX_SAMPLES = 128
@@ -51,6 +52,7 @@ class SamplingParams:
     prompt_logprobs: the same for the prompt's tokens.
     stop: one string, or a list or tuple of them; kept as a tuple.
     logit_bias: token id to a value in [-100, 100].
+    grammar: what the text must match; end-of-sequence is allowed only where the match is complete.
     """
 
     n: int = 1
@@ -73,6 +75,7 @@ class SamplingParams:
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     detokenize: bool = True
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high) in INT_RANGES.items():

@@ -15,7 +15,10 @@ class Request:
     """One prompt. Lower `priority` goes first. prompt is kept for the result only.
 
     cache_salt separates prefix-cache entries of tenants; use_prefix_cache=False neither reads nor
-    is required to write the index.
+    is required to write the index. tenant: who the request belongs to; within a priority service
+    is shared between tenants by their weights. deadline_s and ttft_deadline_s: moments on the
+    monotonic clock by which the last and the first token must be out; a request that misses one
+    ends with DeadlineError.
     """
 
     request_id: str
@@ -26,6 +29,9 @@ class Request:
     arrival_s: float = 0.0
     cache_salt: str = ""
     use_prefix_cache: bool = True
+    tenant: str = ""
+    deadline_s: float | None = None
+    ttft_deadline_s: float | None = None
 
 
 @dataclass(frozen=True)

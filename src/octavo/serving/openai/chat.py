@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import Any
 
-from octavo.engine.types import Delta, Request
-from octavo.serving.context import Serving, off_loop
-from octavo.serving.generation import Choice, Generation, collect, new_id
+from octavo.parsing import TextPart
+from octavo.serving.context import Serving
+from octavo.serving.conversation import Conversation
+from octavo.serving.generation import Generation
 from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
 from octavo.serving.openai.protocol import ChatRequest
 from octavo.serving.openai.usage import FINGERPRINT, usage
+from octavo.serving.reply import Reply, ReplyChoice, ReplyDelta
 
 
-async def chat_generation(serving: Serving, body: ChatRequest) -> Generation:
-    """The engine request of a body. Raises ApiError or OctavoError naming what is wrong."""
-    params = body.sampling_params()
-    tokenizer = serving.need_tokenizer("messages")
-    messages = [message.plain() for message in body.messages]
-
-    def prompt() -> tuple[str, list[int]]:
-        text = tokenizer.render_chat(
-            messages,
-            add_generation_prompt=body.add_generation_prompt is not False,
-            **(body.chat_template_kwargs or {}),
-        )
-        return text, tokenizer.encode(text, add_special_tokens=False)
-
-    text, ids = await off_loop(sum(len(m["content"]) for m in messages), prompt)
-    request = Request(
-        request_id=new_id("chatcmpl"),
-        prompt_ids=ids,
-        params=params,
-        prompt=text,
+def conversation_of(body: ChatRequest) -> Conversation:
+    """The conversation of a body. Raises ApiError or OctavoError naming what is wrong."""
+    return Conversation(
+        messages=[message.plain() for message in body.messages],
+        params=body.sampling_params(),
+        add_generation_prompt=body.add_generation_prompt is not False,
+        template_kwargs=body.chat_template_kwargs or {},
         priority=body.priority or 0,
-        arrival_s=time.monotonic(),
         cache_salt=body.cache_salt or "",
     )
-    return Generation(serving, [request], "messages")
 
 
 class ChatFormat:
     """Writes choices of one answer, whole or in chunks."""
 
-    def __init__(self, serving: Serving, body: ChatRequest, request_id: str) -> None:
-        self._id = request_id
+    def __init__(self, serving: Serving, body: ChatRequest, reply: Reply) -> None:
+        self._reply = reply
+        self._id = reply.id
         self._model = body.model
         self._created = int(time.time())
         self._texts = TokenTexts(serving.tokenizer)
@@ -57,30 +46,43 @@ class ChatFormat:
         """What all chunks share."""
         return self._head("chat.completion.chunk")
 
-    def opening(self, num_choices: int) -> Iterable[dict[str, Any]]:
-        """A chunk with the role for each choice."""
-        for index in range(num_choices):
-            yield _chunk(index, {"role": "assistant", "content": ""})
+    @property
+    def generation(self) -> Generation:
+        """Where the token counts are."""
+        return self._reply.generation
 
-    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
-        """The text, then the reason of the end."""
-        logprobs = self._logprobs(delta.logprobs or [])
-        if delta.text or (logprobs and logprobs["content"]):
-            yield _chunk(index, {"content": delta.text}, logprobs)
+    async def choices(self) -> AsyncGenerator[dict[str, Any]]:
+        """The choices of chunks, one a chunk: the roles, then the texts and the reasons of the
+        ends as they come."""
+        opened = False
+        async with aclosing(self._reply.deltas()) as deltas:
+            async for delta in deltas:
+                if not opened:
+                    opened = True
+                    for index in range(self.generation.num_choices):
+                        yield _chunk(index, {"role": "assistant", "content": ""})
+                for choice in self._chunks(delta):
+                    yield choice
+
+    def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
+        logprobs = self._logprobs(delta.raw.logprobs or [])
+        text = "".join(part.text for part in delta.parts if isinstance(part, TextPart))
+        if text or (logprobs and logprobs["content"]):
+            yield _chunk(delta.index, {"content": text}, logprobs)
         if delta.finish_reason is not None:
-            end = _chunk(index, {})
+            end = _chunk(delta.index, {})
             yield {**end, "finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
 
-    async def whole(self, generation: Generation) -> dict[str, Any]:
+    async def whole(self) -> dict[str, Any]:
         """The whole answer."""
-        choices = await collect(generation)
+        choices = await self._reply.collect()
         return {
             **self._head("chat.completion"),
             "choices": [self._choice(i, choice) for i, choice in enumerate(choices)],
-            "usage": usage(generation),
+            "usage": usage(self.generation),
         }
 
-    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+    def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         return {
             "index": index,
             "message": {

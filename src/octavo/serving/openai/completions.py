@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from octavo.engine.types import Delta, Request, TokenLogprobs
@@ -76,12 +77,20 @@ class CompletionFormat:
             "system_fingerprint": FINGERPRINT,
         }
 
-    def opening(self, num_choices: int) -> Iterable[dict[str, Any]]:
-        """Nothing: a prompt's echo needs the first delta, which has its logprobs."""
-        return ()
+    @property
+    def generation(self) -> Generation:
+        """Where the token counts are."""
+        return self._generation
 
-    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
-        """One chunk, with the prompt before it the first time if it is echoed."""
+    async def choices(self) -> AsyncGenerator[dict[str, Any]]:
+        """Choices of chunks as they come, with the prompt before each if it is echoed."""
+        async with aclosing(self._generation.deltas()) as deltas:
+            async for index, delta in deltas:
+                shown = self._chunk(index, delta)
+                if shown["text"] or shown["finish_reason"] or delta.token_ids:
+                    yield shown
+
+    def _chunk(self, index: int, delta: Delta) -> dict[str, Any]:
         choice = Choice()
         choice.add(delta)
         if not self._generates:
@@ -90,19 +99,18 @@ class CompletionFormat:
         offset = self._offsets.get(index, 0)
         shown = self._choice(index, choice, offset, with_prompt=first and self._echo)
         self._offsets[index] = offset + self._length(index, choice, first and self._echo)
-        if shown["text"] or shown["finish_reason"] or delta.token_ids:
-            yield shown
+        return shown
 
-    async def whole(self, generation: Generation) -> dict[str, Any]:
+    async def whole(self) -> dict[str, Any]:
         """The whole answer."""
-        choices = await collect(generation)
+        choices = await collect(self._generation)
         if not self._generates:
             for choice in choices:
                 choice.text, choice.token_ids, choice.logprobs = "", [], []
         return {
             **self.head,
             "choices": [self._choice(i, c, 0, self._echo) for i, c in enumerate(choices)],
-            "usage": usage(generation),
+            "usage": usage(self._generation),
         }
 
     def _prompt_text(self, request: Request) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from octavo.engine.types import Delta
 from octavo.serving.errors import ApiError
 from octavo.serving.generation import Generation
 from octavo.serving.json import encode
@@ -16,42 +15,33 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ChunkWriter(Protocol):
-    """Turns deltas into the choices of chunks."""
+    """Turns what the engine says into the choices of chunks."""
 
     @property
     def head(self) -> dict[str, Any]:
         """What all chunks share: id, object, created, model."""
         ...
 
-    def opening(self, num_choices: int) -> Iterable[dict[str, Any]]:
-        """Choices sent before any delta."""
+    @property
+    def generation(self) -> Generation:
+        """Where the token counts are."""
         ...
 
-    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
-        """Choices that one delta becomes, one a chunk."""
+    def choices(self) -> AsyncGenerator[dict[str, Any]]:
+        """Choices as they come, one a chunk. Errors are ApiErrors."""
         ...
 
 
-async def event_stream(
-    generation: Generation, writer: ChunkWriter, wants_usage: bool
-) -> AsyncGenerator[bytes]:
-    """Events from the first delta to [DONE]. What fails before the first one is raised; what fails
-    later becomes an error event."""
+async def event_stream(writer: ChunkWriter, wants_usage: bool) -> AsyncGenerator[bytes]:
+    """Events from the first choice to [DONE]. What fails before the first one is raised; what
+    fails later becomes an error event."""
     shared = {**writer.head, **({"usage": None} if wants_usage else {})}
-
-    def event(choice: dict[str, Any]) -> bytes:
-        return sse({**shared, "choices": [choice]})
-
     opened = False
-    async with aclosing(generation.deltas()) as deltas:
+    async with aclosing(writer.choices()) as choices:
         try:
-            async for index, delta in deltas:
-                if not opened:
-                    opened = True
-                    for choice in writer.opening(generation.num_choices):
-                        yield event(choice)
-                for choice in writer.choices(index, delta):
-                    yield event(choice)
+            async for choice in choices:
+                opened = True
+                yield sse({**shared, "choices": [choice]})
         except ApiError as error:
             if not opened:
                 raise
@@ -59,7 +49,7 @@ async def event_stream(
             yield DONE
             return
     if wants_usage:
-        yield sse({**writer.head, "choices": [], "usage": usage(generation)})
+        yield sse({**writer.head, "choices": [], "usage": usage(writer.generation)})
     yield DONE
 
 

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from octavo.serving.body import read_object, validate
 from octavo.serving.context import Serving, serving_of
+from octavo.serving.conversation import reply_to
 from octavo.serving.disconnect import EventStream, primed, unless_gone
-from octavo.serving.generation import Generation
 from octavo.serving.json import JsonResponse
-from octavo.serving.openai.chat import ChatFormat, chat_generation
+from octavo.serving.openai.chat import ChatFormat, conversation_of
 from octavo.serving.openai.completions import CompletionFormat, completion_generation
 from octavo.serving.openai.events import event_stream
 from octavo.serving.openai.fields import drop_idle_fields
@@ -40,9 +40,8 @@ async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     serving = serving_of(request)
     body = await _parse(serving, request, ChatRequest)
-    generation = await chat_generation(serving, body)
-    format = ChatFormat(serving, body, generation.requests[0].request_id)
-    return await _answer(request, generation, format, body)
+    reply = await reply_to(serving, conversation_of(body))
+    return await _answer(request, ChatFormat(serving, body, reply), body)
 
 
 @router.post("/completions", openapi_extra=_accepts(CompletionRequest))
@@ -51,7 +50,7 @@ async def completions(request: Request) -> Response:
     serving = serving_of(request)
     body = await _parse(serving, request, CompletionRequest)
     generation = await completion_generation(serving, body)
-    return await _answer(request, generation, CompletionFormat(serving, body, generation), body)
+    return await _answer(request, CompletionFormat(serving, body, generation), body)
 
 
 @router.get("/models")
@@ -75,12 +74,9 @@ async def _parse(serving: Serving, request: Request, model: type[Fields]) -> Fie
 
 
 async def _answer(
-    request: Request,
-    generation: Generation,
-    format: ChatFormat | CompletionFormat,
-    body: SamplingFields,
+    request: Request, format: ChatFormat | CompletionFormat, body: SamplingFields
 ) -> Response:
     if not body.streams:
-        return JsonResponse(await unless_gone(request.receive, format.whole(generation)))
-    events = event_stream(generation, format, body.wants_usage)
+        return JsonResponse(await unless_gone(request.receive, format.whole()))
+    events = event_stream(format, body.wants_usage)
     return EventStream(await primed(request.receive, events))

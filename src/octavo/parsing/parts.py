@@ -1,0 +1,64 @@
+"""What an answer is made of, whatever format the model writes it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """More of what the model thought before it answered."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """More of the answer itself."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPart:
+    """More of a tool call. `place` counts the calls of one answer from 0. The first part of a call
+    carries its id and name, and perhaps the beginning of its arguments; later parts carry only
+    arguments. Concatenated, they are the arguments of the whole call: a JSON object as text."""
+
+    place: int
+    arguments: str = ""
+    id: str | None = None
+    name: str | None = None
+
+
+Part = ReasoningPart | TextPart | ToolCallPart
+
+
+class Parser(Protocol):
+    """Cuts the text of one sample into parts as it comes.
+
+    How the text is split between calls makes no difference: concatenated, the parts are those of
+    the whole text pushed at once. Nothing is shown that a later character could turn into
+    something else (half a marker, half an escape)."""
+
+    def push(self, text: str, token_ids: list[int]) -> list[Part]:
+        """Parts that are certain now. token_ids: the tokens the text came from, for formats whose
+        markers are tokens."""
+        ...
+
+    def finish(self) -> list[Part]:
+        """What was held back, once the text is at its end."""
+        ...
+
+
+class PlainParser:
+    """Everything is text."""
+
+    def push(self, text: str, token_ids: list[int]) -> list[Part]:
+        """The text as it is."""
+        return [TextPart(text)] if text else []
+
+    def finish(self) -> list[Part]:
+        """Nothing is ever held back."""
+        return []

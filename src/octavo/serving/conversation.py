@@ -1,0 +1,113 @@
+"""A chat request of any protocol, in one shape, and the engine request it becomes.
+
+The handlers of each protocol (OpenAI chat and responses, Anthropic, Ollama, gRPC) turn their
+bodies into a Conversation and the ReplyDeltas of its Reply into their own events.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from octavo.decoding import SamplingParams
+from octavo.engine.types import Request
+from octavo.parsing import PlainParser
+from octavo.serving.context import Serving, off_loop
+from octavo.serving.generation import Generation, new_id
+from octavo.serving.reply import Reply
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function the model may call. parameters: its JSON schema; strict: arguments must match it
+    even where the model is free to call it or not."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    strict: bool = False
+
+    def for_template(self) -> dict[str, Any]:
+        """In OpenAI's shape, as chat templates expect it."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """mode: "none" never, "auto" as the model likes, "required" at least one call; name: that
+    function and no other (mode "required")."""
+
+    mode: Literal["none", "auto", "required"] = "auto"
+    name: str | None = None
+
+
+@dataclass
+class Conversation:
+    """messages: in OpenAI's shape, content as one string; tool calls of assistants and results of
+    tools likewise. params.grammar: what the answer's text must match (response_format).
+    continue_final_message: the last message is the beginning of the answer. prompt_field: what the
+    protocol calls the messages; errors name it. id_prefix: "chatcmpl" gives "chatcmpl-...".
+    reasoning: False asks a model that can think not to, True to think, None leaves it to the model.
+    """
+
+    messages: list[dict[str, Any]]
+    params: SamplingParams
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    reasoning: bool | None = None
+    priority: int = 0
+    cache_salt: str = ""
+    tenant: str = ""
+    deadline_s: float | None = None
+    ttft_deadline_s: float | None = None
+    prompt_field: str = "messages"
+    id_prefix: str = "chatcmpl"
+
+
+async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
+    """The answer, not begun yet. Raises ApiError or OctavoError naming what is wrong."""
+    rendered, ids = await render(serving, conversation)
+    request = Request(
+        request_id=new_id(conversation.id_prefix),
+        prompt_ids=ids,
+        params=conversation.params,
+        prompt=rendered,
+        priority=conversation.priority,
+        arrival_s=time.monotonic(),
+        cache_salt=conversation.cache_salt,
+        tenant=conversation.tenant,
+        deadline_s=conversation.deadline_s,
+        ttft_deadline_s=conversation.ttft_deadline_s,
+    )
+    generation = Generation(serving, [request], conversation.prompt_field)
+    return Reply(generation, PlainParser)
+
+
+async def render(serving: Serving, conversation: Conversation) -> tuple[str, list[int]]:
+    """The prompt as text and as token ids."""
+    tokenizer = serving.need_tokenizer(conversation.prompt_field)
+    tools = [tool.for_template() for tool in conversation.tools]
+
+    def prompt() -> tuple[str, list[int]]:
+        text = tokenizer.render_chat(
+            conversation.messages,
+            add_generation_prompt=conversation.add_generation_prompt,
+            chat_template=conversation.chat_template,
+            **({"tools": tools} if tools else {}),
+            **conversation.template_kwargs,
+        )
+        return text, tokenizer.encode(text, add_special_tokens=False)
+
+    length = sum(len(message.get("content") or "") for message in conversation.messages)
+    return await off_loop(length, prompt)

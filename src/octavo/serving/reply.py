@@ -1,0 +1,110 @@
+"""The answer to a conversation: deltas of the engine with their text cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from octavo.engine.types import Delta, TokenLogprobs
+from octavo.parsing import Parser, Part, ReasoningPart, TextPart, ToolCallPart
+from octavo.serving.generation import Generation
+
+EndReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(slots=True)
+class ReplyDelta:
+    """One engine delta of one choice. parts: what it showed, in order; often one, may be none.
+    raw: its token ids and logprobs. finish_reason and stop_reason: with the choice's last."""
+
+    index: int
+    parts: list[Part]
+    raw: Delta
+    finish_reason: EndReason | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass
+class ToolCall:
+    """A finished call. arguments: a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class ReplyChoice:
+    """What one choice has become."""
+
+    reasoning: str = ""
+    text: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: EndReason | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: ReplyDelta) -> None:
+        """Append a delta."""
+        for part in delta.parts:
+            match part:
+                case ReasoningPart(text):
+                    self.reasoning += text
+                case TextPart(text):
+                    self.text += text
+                case ToolCallPart(place, arguments, call_id, name):
+                    if place == len(self.tool_calls):
+                        self.tool_calls.append(ToolCall(call_id or "", name or ""))
+                    self.tool_calls[place].arguments += arguments
+        self.token_ids += delta.raw.token_ids
+        self.logprobs += delta.raw.logprobs or []
+        if delta.finish_reason is not None:
+            self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
+
+
+class Reply:
+    """One conversation's answer; `generation` has its token counts."""
+
+    def __init__(self, generation: Generation, new_parser: Callable[[], Parser]) -> None:
+        self.generation = generation
+        self._parsers = [new_parser() for _ in range(generation.num_choices)]
+        self._called = [False] * generation.num_choices
+
+    @property
+    def id(self) -> str:
+        """The engine request's id."""
+        return self.generation.requests[0].request_id
+
+    async def deltas(self) -> AsyncGenerator[ReplyDelta]:
+        """As they come. Errors are ApiErrors. Closing aborts what still runs."""
+        async with aclosing(self.generation.deltas()) as deltas:
+            async for index, delta in deltas:
+                yield self._cut(index, delta)
+
+    async def collect(self) -> list[ReplyChoice]:
+        """All choices, finished."""
+        choices = [ReplyChoice() for _ in self._parsers]
+        async with aclosing(self.deltas()) as deltas:
+            async for delta in deltas:
+                choices[delta.index].add(delta)
+        return choices
+
+    def _cut(self, index: int, delta: Delta) -> ReplyDelta:
+        parser = self._parsers[index]
+        parts = parser.push(delta.text, delta.token_ids)
+        if delta.finish_reason is None:
+            self._note_calls(index, parts)
+            return ReplyDelta(index, parts, delta)
+        parts = [*parts, *parser.finish()]
+        self._note_calls(index, parts)
+        reason: EndReason = "length" if delta.finish_reason == "length" else "stop"
+        if self._called[index] and reason == "stop":
+            reason = "tool_calls"
+        return ReplyDelta(index, parts, delta, reason, delta.stop_reason)
+
+    def _note_calls(self, index: int, parts: list[Part]) -> None:
+        if any(isinstance(part, ToolCallPart) for part in parts):
+            self._called[index] = True
