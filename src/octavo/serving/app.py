@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from octavo import __version__
-from octavo.serving import errors, health, openai
+from octavo.serving import errors, health, openai, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.options import ServerOptions
@@ -36,6 +36,7 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.state.serving = serving
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.include_router(openai.router)
+    app.include_router(tokens.router)
     app.include_router(health.router)
     errors.install(app)
     if options.api_keys:
