@@ -14,7 +14,8 @@ OPEN_PATHS = frozenset({"/health"})
 
 
 class ApiKeys:
-    """ASGI middleware that answers 401 to requests without "Authorization: Bearer KEY"."""
+    """ASGI middleware that answers 401 to requests without "Authorization: Bearer KEY" or
+    "x-api-key: KEY", which Anthropic's clients send."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
@@ -26,10 +27,16 @@ class ApiKeys:
             await self._app(scope, receive, send)
             return
         error = ApiError(401, "Incorrect or missing API key.", code="invalid_api_key")
-        await error.response()(scope, receive, send)
+        await error.response(scope)(scope, receive, send)
 
     def _allows(self, scope: Scope) -> bool:
-        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        headers = Headers(scope=scope)
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = [bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]
         # All keys are compared, each in constant time.
-        matches = [hmac.compare_digest(given.strip().encode(), key) for key in self._keys]
-        return scheme.lower() == "bearer" and any(matches)
+        matches = [
+            hmac.compare_digest(candidate.strip().encode(), key)
+            for candidate in given
+            for key in self._keys
+        ]
+        return any(matches)

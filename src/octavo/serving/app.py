@@ -13,6 +13,7 @@ from octavo import __version__
 from octavo.serving import errors, health, openai, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
+from octavo.serving.describe import COMPONENTS
 from octavo.serving.options import ServerOptions
 
 
@@ -48,6 +49,6 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the schemas of bodies that the handlers themselves read."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(openai.COMPONENTS)
+        document.setdefault("components", {}).setdefault("schemas", {}).update(COMPONENTS)
         app.openapi_schema = document
     return app.openapi_schema

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect
 
 from octavo.serving.disconnect import ClientGoneError
@@ -15,6 +16,18 @@ from octavo.serving.errors import ApiError, invalid
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_DEPTH = 64  # of nested arrays and objects
+DEEP_FIELDS = frozenset(  # fields in which errors name the place, not just the field
+    {
+        *("messages", "tools", "tool_choice", "input", "text", "reasoning", "options"),
+        *("system", "thinking", "output_config", "metadata"),
+    }
+)
+
+
+class StrictModel(BaseModel):
+    """JSON types are not converted: "5" is no number and true no integer."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -65,6 +78,27 @@ def validate(model: type[Model], data: dict[str, Any]) -> Model:
         raise _explain(error, data) from None
 
 
+def keep_known(
+    data: Mapping[str, Any],
+    known: Iterable[str],
+    harmless: Collection[str],
+    idle: Mapping[str, tuple[Any, ...]],
+    within: str = "",
+) -> dict[str, Any]:
+    """`data` without fields that ask for nothing: those of `harmless`, and those of `idle` that are
+    null or have one of its values. Raises 400 for any other field outside `known`. within: what
+    errors put before a field's name, "options."."""
+    known = frozenset(known)
+    for name in [n for n in data if n not in known and n not in harmless]:
+        param = f"{within}{name}"
+        if name not in idle:
+            raise invalid(param, f"{param}: there is no such parameter", "unknown_parameter")
+        if data[name] is not None and data[name] not in idle[name]:
+            message = f"{param}: is not supported by this server"
+            raise invalid(param, message, "unsupported_parameter")
+    return {name: value for name, value in data.items() if name in known}
+
+
 def _explain(error: ValidationError, data: dict[str, Any]) -> ApiError:
     """The field at fault, with everything that was expected of it. Among the members of a union
     the one that understood most of the value speaks."""
@@ -74,7 +108,7 @@ def _explain(error: ValidationError, data: dict[str, Any]) -> ApiError:
     ]
     first = re.split(r"[.\[]", found[0][0])[0]
     param = max((p for p, _ in found if p.startswith(first)), key=len)
-    if not param.startswith("messages"):
+    if first not in DEEP_FIELDS:
         param = first
     reasons = dict.fromkeys(reason for path, reason in found if path.startswith(param))
     return invalid(param, f"{param}: " + " or ".join(list(reasons)[:4]))

@@ -33,13 +33,14 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Re
 
 
 class EventStream(Response):
-    """Server-sent events. `events` yields whole events ("data: ...\\n\\n"); it is closed as soon as
-    they are all sent or the client is gone."""
+    """Server-sent events, or lines of JSON. `events` yields whole events ("data: ...\\n\\n"); it is
+    closed as soon as they are all sent or the client is gone."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+    def __init__(
+        self, events: AsyncGenerator[bytes], media_type: str = "text/event-stream"
+    ) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self._events = events
 

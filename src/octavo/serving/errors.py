@@ -1,22 +1,26 @@
-"""Errors as the OpenAI protocol shows them: {"error": {message, type, param, code}}."""
+"""Errors as answers: a status, a field, headers, and the body in the shape of the protocol."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from octavo import errors
 from octavo.serving.disconnect import ClientGoneError
+from octavo.serving.error_shapes import openai_shape, shape_for
 from octavo.serving.json import JsonResponse
 
 RETRY_AFTER_S = 1
 
 
 class ApiError(Exception):
-    """An answer with an error status. param: the request field at fault."""
+    """An answer with an error status. param: the request field at fault; kind: OpenAI's type.
+    headers: sent besides the usual ones. request_id: what the answer says it answers."""
 
     def __init__(
         self,
@@ -27,30 +31,27 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.kind = status, message, kind
         self.param, self.code, self.retry_after_s = param, code, retry_after_s
+        self.headers = dict(headers or {})
+        self.request_id: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """The JSON body."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.kind,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        """The JSON body in OpenAI's shape."""
+        return openai_shape(self)
 
-    def response(self) -> Response:
-        """The whole answer."""
-        headers = {}
+    def response(self, scope: Scope | None = None) -> Response:
+        """The whole answer, in the shape of the protocol that the request of `scope` speaks."""
+        headers = dict(self.headers)
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(self.retry_after_s)
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return JsonResponse(self.body(), status_code=self.status, headers=headers)
+        body = shape_for(scope)(self)
+        return JsonResponse(body, status_code=self.status, headers=headers)
 
 
 def invalid(param: str | None, message: str, code: str | None = None) -> ApiError:
@@ -102,33 +103,28 @@ def translate(error: errors.OctavoError, prompt_field: str = "prompt") -> ApiErr
 
 
 def install(app: FastAPI) -> None:
-    """Every error of the app leaves in this shape."""
+    """Every error of the app leaves in its protocol's shape."""
 
-    async def api_error(request: Request, error: Exception) -> Response:
-        return error.response() if isinstance(error, ApiError) else _internal()
-
-    async def octavo_error(request: Request, error: Exception) -> Response:
-        return translate(error).response() if isinstance(error, errors.OctavoError) else _internal()
-
-    async def http_error(request: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            return _internal()
-        message = f"{error.detail}: {request.method} {request.url.path}"
-        return ApiError(error.status_code, message).response()
-
-    async def unexpected(request: Request, error: Exception) -> Response:
-        return _internal()
+    async def any_error(request: Request, error: Exception) -> Response:
+        return as_api_error(request, error).response(request.scope)
 
     async def client_gone(request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody will read it
 
-    app.add_exception_handler(ApiError, api_error)
+    for kind in (ApiError, errors.OctavoError, HTTPException, Exception):
+        app.add_exception_handler(kind, any_error)
     app.add_exception_handler(ClientGoneError, client_gone)
-    app.add_exception_handler(errors.OctavoError, octavo_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, unexpected)
 
 
-def _internal() -> Response:
+def as_api_error(request: Request, error: Exception) -> ApiError:
+    """The answer to any error that a handler lets through."""
+    match error:
+        case ApiError():
+            return error
+        case errors.OctavoError():
+            return translate(error)
+        case HTTPException():
+            message = f"{error.detail}: {request.method} {request.url.path}"
+            return ApiError(error.status_code, message, headers=error.headers)
     message = "The server had an error while processing the request; its log says more."
-    return ApiError(500, message, kind="server_error", code="internal_error").response()
+    return ApiError(500, message, kind="server_error", code="internal_error")

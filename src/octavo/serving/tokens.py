@@ -12,14 +12,14 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from octavo.serving.body import read_object, validate
+from octavo.serving.body import StrictModel, read_object, validate
 from octavo.serving.context import Serving, off_loop, serving_of
 from octavo.serving.conversation import Conversation, render
 from octavo.serving.errors import invalid
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.chat import conversation_of
 from octavo.serving.openai.fields import drop_idle_fields
-from octavo.serving.openai.protocol import ChatRequest, StrictModel
+from octavo.serving.openai.protocol import ChatRequest
 from octavo.tokenizer import Tokenizer
 
 MAX_TOKENS = 1_000_000  # of one /detokenize

@@ -1,5 +1,5 @@
 """The OpenAI protocol: chat completions, completions, models."""
 
-from octavo.serving.openai.routes import COMPONENTS, router
+from octavo.serving.openai.routes import router
 
-__all__ = ["COMPONENTS", "router"]
+__all__ = ["router"]

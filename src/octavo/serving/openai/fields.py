@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from octavo.serving.errors import invalid
+from octavo.serving.body import keep_known
 
 # They label or route a request; the answer is the same without them.
 HARMLESS = frozenset(
@@ -75,12 +75,4 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 def drop_idle_fields(data: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """`data` without fields that ask for nothing. Raises 400 for a field outside `known` that asks
     for something."""
-    known = frozenset(known)
-    kept = {name: value for name, value in data.items() if name in known}
-    for name in data.keys() - known - HARMLESS:
-        if name not in UNSUPPORTED:
-            raise invalid(name, f"{name}: there is no such parameter", "unknown_parameter")
-        if data[name] is not None and data[name] not in UNSUPPORTED[name]:
-            message = f"{name}: is not supported by this server"
-            raise invalid(name, message, "unsupported_parameter")
-    return kept
+    return keep_known(data, known, HARMLESS, UNSUPPORTED)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from octavo.decoding import SamplingParams
 from octavo.errors import InvalidParameterError
+from octavo.serving.body import StrictModel
 from octavo.serving.errors import invalid
 
 MAX_TOP_LOGPROBS = 20
@@ -18,12 +19,6 @@ _PLAIN = (  # fields that go to SamplingParams as they are
     *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens"),
     *("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"),
 )
-
-
-class StrictModel(BaseModel):
-    """JSON types are not converted: "5" is no number and true no integer."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class StreamOptions(StrictModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from octavo.serving.body import read_object, validate
 from octavo.serving.context import Serving, serving_of
 from octavo.serving.conversation import reply_to
+from octavo.serving.describe import accepts
 from octavo.serving.disconnect import EventStream, primed, unless_gone
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.chat import ChatFormat, conversation_of
@@ -24,18 +25,7 @@ Fields = TypeVar("Fields", bound=SamplingFields)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
-COMPONENTS: dict[str, Any] = {}
-"""JSON schemas that the routes' descriptions refer to, for the app's OpenAPI document."""
-
-
-def _accepts(model: type[SamplingFields]) -> dict[str, Any]:
-    """The OpenAPI description of a body that the handler itself reads."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    COMPONENTS.update(schema.pop("$defs", {}))
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-@router.post("/chat/completions", openapi_extra=_accepts(ChatRequest))
+@router.post("/chat/completions", openapi_extra=accepts(ChatRequest))
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     serving = serving_of(request)
@@ -44,7 +34,7 @@ async def chat_completions(request: Request) -> Response:
     return await _answer(request, ChatFormat(serving, body, reply), body)
 
 
-@router.post("/completions", openapi_extra=_accepts(CompletionRequest))
+@router.post("/completions", openapi_extra=accepts(CompletionRequest))
 async def completions(request: Request) -> Response:
     """Continue one or more texts."""
     serving = serving_of(request)
