@@ -7,7 +7,7 @@ bodies into a Conversation and the ReplyDeltas of its Reply into their own event
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from octavo.decoding import SamplingParams
@@ -54,6 +54,7 @@ class Conversation:
     continue_final_message: the last message is the beginning of the answer. prompt_field: what the
     protocol calls the messages; errors name it. id_prefix: "chatcmpl" gives "chatcmpl-...".
     reasoning: False asks a model that can think not to, True to think, None leaves it to the model.
+    fit_output: ask for no more tokens than the context still holds, instead of refusing.
     """
 
     messages: list[dict[str, Any]]
@@ -71,6 +72,7 @@ class Conversation:
     tenant: str = ""
     deadline_s: float | None = None
     ttft_deadline_s: float | None = None
+    fit_output: bool = False
     prompt_field: str = "messages"
     id_prefix: str = "chatcmpl"
 
@@ -81,7 +83,7 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     request = Request(
         request_id=new_id(conversation.id_prefix),
         prompt_ids=ids,
-        params=conversation.params,
+        params=_fitting(serving, conversation, len(ids)),
         prompt=rendered,
         priority=conversation.priority,
         arrival_s=time.monotonic(),
@@ -92,6 +94,17 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     )
     generation = Generation(serving, [request], conversation.prompt_field)
     return Reply(generation, PlainParser)
+
+
+def _fitting(
+    serving: Serving, conversation: Conversation, num_prompt_tokens: int
+) -> SamplingParams:
+    params, info = conversation.params, serving.client.ready_info
+    if not conversation.fit_output or params.max_tokens is None or info is None:
+        return params
+    room = max(1, info.max_model_len - num_prompt_tokens)
+    fewer = {"max_tokens": min(params.max_tokens, room), "min_tokens": min(params.min_tokens, room)}
+    return replace(params, **fewer)
 
 
 async def render(serving: Serving, conversation: Conversation) -> tuple[str, list[int]]:

@@ -11,11 +11,11 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """JSON of plain values. Lone surrogates, which JSON text may smuggle in, become U+FFFD."""
+    """JSON of plain values or msgspec Structs. Lone surrogates, which JSON text may smuggle in, become U+FFFD."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_clean(value))
+        return _encoder.encode(_clean(msgspec.to_builtins(value)))
 
 
 def _clean(value: Any) -> Any:
