@@ -96,15 +96,12 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     return Reply(generation, PlainParser)
 
 
-def _fitting(
-    serving: Serving, conversation: Conversation, num_prompt_tokens: int
-) -> SamplingParams:
+def _fitting(serving: Serving, conversation: Conversation, prompt_length: int) -> SamplingParams:
     params, info = conversation.params, serving.client.ready_info
     if not conversation.fit_output or params.max_tokens is None or info is None:
         return params
-    room = max(1, info.max_model_len - num_prompt_tokens)
-    fewer = {"max_tokens": min(params.max_tokens, room), "min_tokens": min(params.min_tokens, room)}
-    return replace(params, **fewer)
+    most = min(params.max_tokens, max(1, info.max_model_len - prompt_length))
+    return replace(params, max_tokens=most, min_tokens=min(params.min_tokens, most))
 
 
 async def render(serving: Serving, conversation: Conversation) -> tuple[str, list[int]]:

@@ -11,7 +11,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """JSON of plain values or msgspec Structs. Lone surrogates, which JSON text may smuggle in, become U+FFFD."""
+    """JSON of plain values and msgspec Structs. Lone surrogates, which JSON text may smuggle in,
+    become U+FFFD."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
