@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -66,7 +65,8 @@ class Engine:
         self._requests: dict[str, RequestState] = {}
         self._arrivals = 0
         self._pending: list[Delta] = []  # deltas that no step produced
-        self._stats = EngineStats(num_blocks=plan.num_blocks)
+        self._preempted: set[Sample] = set()  # those that wait for recomputation
+        self._stats = EngineStats(num_blocks=plan.num_blocks, block_size=plan.block_size)
         self._closed = False
 
     @classmethod
@@ -141,6 +141,9 @@ class Engine:
         self._check_open()
         deltas, self._pending = self._pending, []
         plan = self._scheduler.schedule()
+        for sample in plan.preempted:
+            self._preempted.add(sample)
+            sample.state.metrics.num_preemptions += 1
         if not plan:
             return deltas
         started = time.perf_counter()
@@ -153,9 +156,7 @@ class Engine:
         self._scheduler.commit(plan)
         self._advance(drawing, result, deltas)
         self._finish_scored(plan, deltas)
-        self._stats.num_steps += 1
-        self._stats.last_step_s = time.perf_counter() - started
-        self._stats.last_step_tokens = plan.num_tokens
+        self._stats.note_step(time.perf_counter() - started, plan.num_tokens)
         return deltas
 
     def logits(self, token_ids: list[int]) -> Floats:
@@ -189,11 +190,10 @@ class Engine:
     def stats(self) -> EngineStats:
         """A snapshot of the counters."""
         pool, scheduler = self._cache.pool, self._scheduler
-        return replace(
-            self._stats,
-            finished=dict(self._stats.finished),
+        return self._stats.snapshot(
             num_running=sum(s.width for s in scheduler.running),
             num_waiting=len(scheduler.waiting),
+            num_waiting_preempted=len(self._preempted),
             num_used_blocks=pool.num_blocks - pool.num_free,
             num_free_blocks=pool.num_free,
             num_cached_blocks=pool.num_cached,
@@ -247,6 +247,7 @@ class Engine:
 
     def _admit(self, plan: Schedule[Sample]) -> None:
         for sample in plan.admitted:
+            self._preempted.discard(sample)
             self._builder.forget(sample.row)
             self._rows.admit(sample)
             state = sample.state
@@ -357,6 +358,7 @@ class Engine:
 
     def _retire(self, sample: Sample, reason: FinishReason, delta: Delta) -> None:
         self._scheduler.finish(sample)
+        self._preempted.discard(sample)
         sample.done = True
         self._stats.finished[reason] += 1
         state = sample.state

@@ -80,12 +80,14 @@ class CompletionOutput:
 
 @dataclass
 class RequestMetrics:
-    """Seconds on the monotonic clock; None until reached."""
+    """Seconds on the monotonic clock, None until reached; num_preemptions: how often a sample
+    lost its blocks and had to be computed again."""
 
     arrival_s: float
     first_scheduled_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
+    num_preemptions: int = 0
 
 
 @dataclass

@@ -33,6 +33,10 @@ class EngineClient(Protocol):
     ready_info: Ready | None
     num_restarts: int
 
+    @property
+    def pid(self) -> int:
+        """Process id of the engine; 0 while there is none."""
+
     async def start(self) -> None:
         """Begin to start the engine; returns at once."""
 
@@ -55,7 +59,10 @@ class Serving:
     def __init__(self, client: EngineClient, options: ServerOptions) -> None:
         self.client, self.options = client, options
         self.names = options.served_model_names or (client.options.model,)
-        self.metrics = Metrics(self.names[0])
+        self.metrics = Metrics(self.names[0], options.metrics_compat)
+        self.metrics.kv_dtype = client.options.kv_dtype
+        self.metrics.prefix_caching = client.options.enable_prefix_caching
+        self.metrics.watch_engine_process(lambda: client.pid)
         self.created = int(time.time())
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_state = "loading"

@@ -12,7 +12,7 @@ from octavo.engine.types import Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
 from octavo.serving.context import Serving
 from octavo.serving.errors import ApiError, translate
-from octavo.serving.metrics import RequestTimer
+from octavo.serving.request_timer import RequestTimer
 
 
 def new_id(prefix: str) -> str:

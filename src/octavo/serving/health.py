@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 
 from octavo import __version__
@@ -29,7 +29,7 @@ async def health(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Prometheus text. Answers even when the engine does not; then engine_up is 0."""
+    """Prometheus or OpenMetrics text. Answers without the engine, too; then engine_up is 0."""
     serving = serving_of(request)
     try:
         stats = await serving.client.stats(STATS_TIMEOUT_S)
@@ -37,7 +37,8 @@ async def metrics(request: Request) -> Response:
         stats = None
     up = stats is not None and serving.waiting_for is None
     serving.metrics.update(stats, up, serving.client.num_restarts)
-    return Response(generate_latest(serving.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(serving.metrics.registry), headers={"Content-Type": content_type})
 
 
 @router.get("/version")

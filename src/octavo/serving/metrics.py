@@ -1,155 +1,136 @@
-"""Prometheus metrics: vLLM's names and buckets under the `octavo:` prefix."""
+"""Prometheus metrics of the server: what is counted here and what the engine counted."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
+from octavo.engine.histogram import Histogram
 from octavo.engine.stats import EngineStats
-from octavo.engine.types import Delta, Request
+from octavo.serving import metric_names as names
+from octavo.serving.exposition import bucket_sums
+from octavo.serving.http_metrics import HttpMetrics
+from octavo.serving.metric_names import Compat, Name
 
-LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
-TTFT_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5),
-    *(0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
-)
-TOKEN_S = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
-    *(1, 2.5, 5, 7.5, 10, 20, 40, 80),
-)
-TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
-SAMPLES = (1, 2, 5, 10, 20)
-
-# name, help, EngineStats attribute
-GAUGES = (
-    ("num_requests_running", "Sequences in the batch.", "num_running"),
-    ("num_requests_waiting", "Sequences in the queue.", "num_waiting"),
-    ("kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", "kv_usage"),
-    ("kv_blocks", "KV blocks in all.", "num_blocks"),
-    ("kv_blocks_used", "KV blocks held by requests.", "num_used_blocks"),
-    ("kv_blocks_free", "KV blocks that can be taken, cached ones included.", "num_free_blocks"),
-    ("kv_blocks_cached", "Free KV blocks whose prefix can still be found.", "num_cached_blocks"),
-    ("last_step_seconds", "Duration of the last step.", "last_step_s"),
-    ("last_step_tokens", "Tokens computed in the last step.", "last_step_tokens"),
-)
-COUNTERS = (
-    (
-        "prefix_cache_queries",
-        "Prompt tokens looked up in the prefix cache.",
-        "prefix_cache_queries",
-    ),
-    ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", "prefix_cache_hits"),
-    ("num_preemptions", "Sequences set back to the queue for lack of blocks.", "num_preemptions"),
-    ("prompt_tokens", "Prompt tokens computed.", "prompt_tokens"),
-    ("generation_tokens", "Tokens generated.", "generation_tokens"),
-    ("engine_steps", "Steps run.", "num_steps"),
-    ("engine_step_errors", "Steps that failed.", "num_step_errors"),
-)
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-class Metrics:
-    """Histograms observed here, counters and gauges read from the engine at scrape time."""
+class Metrics(Collector):
+    """Histograms are observed here, once a delta or a request and without a lock: all calls belong
+    to the event loop. The engine's counters are taken in by `update` before a scrape."""
 
-    def __init__(self, model_name: str) -> None:
+    def __init__(self, model_name: str, compat: Compat = "octavo") -> None:
+        self._compat, self._model_name = compat, model_name
+        observed = {key: Histogram(n.buckets) for key, n in names.REQUEST_HISTOGRAMS.items()}
+        self._observed = observed
+        self.ttft, self.itl, self.tpot = observed["ttft"], observed["itl"], observed["tpot"]
+        self.e2e, self.queue, self.inference = (observed[k] for k in ("e2e", "queue", "inference"))
+        self.prefill, self.decode = observed["prefill"], observed["decode"]
+        self.prompt, self.output = observed["prompt"], observed["output"]
+        self.max_output, self.max_tokens = observed["max_output"], observed["max_tokens"]
+        self.samples, self.computed = observed["samples"], observed["computed"]
+        self.preemptions = observed["preemptions"]
+        self.rejections: Counter[str] = Counter()
+        self.http = HttpMetrics(compat)
+        self.kv_dtype, self.prefix_caching = "auto", True
+        self.stats: EngineStats | None = None
+        self._up, self._restarts = False, 0
         self.registry = CollectorRegistry()
-        self._model_name = model_name
-        self._engine = _EngineCollector(model_name)
-        self.registry.register(self._engine)
-        self.ttft = self._histogram(
-            "time_to_first_token_seconds", "Arrival to first token.", TTFT_S
-        )
-        self.itl = self._histogram("inter_token_latency_seconds", "Between deltas.", TOKEN_S)
-        self.e2e = self._histogram("e2e_request_latency_seconds", "Arrival to end.", LATENCY_S)
-        self.prompt = self._histogram("request_prompt_tokens", "Prompt tokens.", TOKENS)
-        self.output = self._histogram("request_generation_tokens", "Tokens of all samples.", TOKENS)
-        self.samples = self._histogram("request_params_n", "Samples asked for.", SAMPLES)
-        self.rejections = Counter(
-            "octavo:admission_rejections",
-            "Requests refused before they ran.",
-            ("model_name", "reason"),
-            registry=self.registry,
-        )
+        self.registry.register(self)
+        self.registry.register(self.http)
+        ProcessCollector(registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        family = Histogram(
-            f"octavo:{name}", text, ("model_name",), buckets=buckets, registry=self.registry
-        )
-        return family.labels(self._model_name)
+    def watch_engine_process(self, pid: Callable[[], int]) -> None:
+        """Show the engine process's memory, processor time and files, too."""
+        ProcessCollector(namespace="octavo_engine", pid=pid, registry=self.registry)
 
     def refused(self, reason: str) -> None:
-        """Count a refused request; `reason` is the error's class name."""
-        self.rejections.labels(self._model_name, reason).inc()
+        """Count a refused request; `reason` is a word, or an error class's name."""
+        word = _WORD.sub("_", reason.removesuffix("Error")).lower()
+        self.rejections[word] += 1
 
     def update(self, stats: EngineStats | None, up: bool, restarts: int) -> None:
         """Take the engine's snapshot for the next scrape; None if it gives none."""
-        self._engine.stats, self._engine.up, self._engine.restarts = stats, up, restarts
-
-
-class RequestTimer:
-    """Observes one request: call `saw` on each delta, `end` once."""
-
-    def __init__(self, metrics: Metrics, request: Request) -> None:
-        self._metrics, self._request = metrics, request
-        self._began = time.monotonic()
-        self._last: dict[int, float] = {}
-        self._tokens = 0
-
-    def saw(self, delta: Delta) -> None:
-        """A delta arrived."""
-        now = time.monotonic()
-        if delta.token_ids:
-            if not self._last:
-                self._metrics.ttft.observe(now - self._began)
-            elif delta.index in self._last:
-                self._metrics.itl.observe(now - self._last[delta.index])
-            self._last[delta.index] = now
-            self._tokens += len(delta.token_ids)
-
-    def end(self) -> None:
-        """The request is over, however it ended."""
-        self._metrics.e2e.observe(time.monotonic() - self._began)
-        self._metrics.prompt.observe(len(self._request.prompt_ids))
-        self._metrics.output.observe(self._tokens)
-        self._metrics.samples.observe(self._request.params.n)
-
-
-class _EngineCollector(Collector):
-    """Turns the latest EngineStats into metric families."""
-
-    def __init__(self, model_name: str) -> None:
-        self._labels = (model_name,)
-        self.stats: EngineStats | None = None
-        self.up, self.restarts = False, 0
+        self.stats, self._up, self._restarts = stats, up, restarts
 
     def collect(self) -> Iterator[Metric]:
-        """The families; only engine_up and engine_restarts while the engine is silent."""
-        yield self._gauge("engine_up", "Whether the engine takes requests.", float(self.up))
-        yield self._counter("engine_restarts", "Times the engine was started anew.", self.restarts)
-        if self.stats is None:
-            return
-        for name, text, attribute in GAUGES:
-            yield self._gauge(name, text, getattr(self.stats, attribute))
-        for name, text, attribute in COUNTERS:
-            yield self._counter(name, text, getattr(self.stats, attribute))
-        success = CounterMetricFamily(
-            "octavo:request_success",
-            "Finished samples by reason.",
-            labels=("model_name", "finished_reason"),
-        )
-        for reason, count in self.stats.finished.items():
-            success.add_metric((*self._labels, reason), count)
-        yield success
+        """All families; without the engine's own while it is silent."""
+        yield self._gauge(names.UP, float(self._up))
+        yield self._counter(names.RESTARTS, self._restarts)
+        yield self._by(CounterMetricFamily, names.REJECTIONS, "reason", self.rejections)
+        for key, name in names.REQUEST_HISTOGRAMS.items():
+            yield self._histogram(name, self._observed[key])
+        if self.stats is not None:
+            yield from self._engine(self.stats)
 
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"octavo:{name}", text, labels=("model_name",))
-        family.add_metric(self._labels, value)
+    def _engine(self, stats: EngineStats) -> Iterator[Metric]:
+        for attribute, name in names.GAUGES.items():
+            yield self._gauge(name, getattr(stats, attribute))
+        for attribute, name in names.COUNTERS.items():
+            yield self._counter(name, getattr(stats, attribute))
+        for attribute, name in names.ENGINE_HISTOGRAMS.items():
+            yield self._histogram(name, getattr(stats, attribute))
+        waiting, finished = stats.waiting_by_reason, stats.finished
+        yield self._by(GaugeMetricFamily, names.WAITING, "reason", waiting)
+        yield self._by(CounterMetricFamily, names.SUCCESS, "finished_reason", finished)
+        yield self._cache_info(stats)
+
+    def _cache_info(self, stats: EngineStats) -> Metric:
+        facts = {
+            "block_size": str(stats.block_size),
+            "num_gpu_blocks": str(stats.num_blocks),  # vLLM's word for blocks on any device
+            "cache_dtype": self.kv_dtype,
+            "enable_prefix_caching": str(self.prefix_caching),
+        }
+        labels = self._labels(names.CACHE_INFO)
+        family = GaugeMetricFamily(
+            names.CACHE_INFO.full(self._compat), names.CACHE_INFO.help, labels=(*labels, *facts)
+        )
+        family.add_metric([*labels.values(), *facts.values()], 1)
         return family
 
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"octavo:{name}", text, labels=("model_name",))
-        family.add_metric(self._labels, value)
+    def _labels(self, name: Name) -> dict[str, str]:
+        """vLLM numbers its engines."""
+        engine = {"engine": "0"} if self._compat == "vllm" and name.in_vllm else {}
+        return {"model_name": self._model_name, **engine}
+
+    def _gauge(self, name: Name, value: float) -> Metric:
+        labels = self._labels(name)
+        family = GaugeMetricFamily(name.full(self._compat), name.help, labels=tuple(labels))
+        family.add_metric(list(labels.values()), value)
+        return family
+
+    def _counter(self, name: Name, value: float) -> Metric:
+        labels = self._labels(name)
+        family = CounterMetricFamily(name.full(self._compat), name.help, labels=tuple(labels))
+        family.add_metric(list(labels.values()), value)
+        return family
+
+    def _by(
+        self,
+        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+        name: Name,
+        label: str,
+        values: dict[str, int],
+    ) -> Metric:
+        labels = self._labels(name)
+        family = kind(name.full(self._compat), name.help, labels=(*labels, label))
+        for key, value in sorted(values.items()):
+            family.add_metric([*labels.values(), key], value)
+        return family
+
+    def _histogram(self, name: Name, histogram: Histogram) -> Metric:
+        labels = self._labels(name)
+        family = HistogramMetricFamily(name.full(self._compat), name.help, labels=tuple(labels))
+        family.add_metric(list(labels.values()), *bucket_sums(histogram))
         return family

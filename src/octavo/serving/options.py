@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from octavo.serving.metric_names import Compat
+
 
 @dataclass(frozen=True)
 class ServerOptions:
@@ -11,7 +13,8 @@ class ServerOptions:
     shown; empty for the name it was asked for by. api_keys: clients must send one of them (not for
     /health). max_body_bytes: larger bodies get 413. shutdown_timeout_s: how long running requests
     may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
-    and when it is ready, "debug" also logs every request.
+    and when it is ready, "debug" also logs every request. metrics_compat: "vllm" serves the metrics
+    that vLLM has under vLLM's names.
     """
 
     host: str = "127.0.0.1"
@@ -21,3 +24,4 @@ class ServerOptions:
     max_body_bytes: int = 8 * 2**20
     shutdown_timeout_s: int = 15
     log_level: str = "info"
+    metrics_compat: Compat = "octavo"
