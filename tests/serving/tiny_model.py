@@ -1,7 +1,9 @@
 """A model folder for the null backend: one token a byte, a chat template, scripted answers.
 
 After any text the null backend writes the printable characters in order, starting behind the last
-one of the prompt (behind a line break: "A"), and ends with the end token after "~".
+one of the prompt (behind a line break: "A"), and ends with the end token after "~". But if a
+message before the answer has "say:" in it, the answer is what stands behind it, to the message's
+end.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from octavo.backends import BACKENDS
-from octavo.backends.null import NullBackend
+from octavo.backends.base import BackendOptions, Executable, Floats, Step
+from octavo.backends.null import PEAK, NullBackend, NullExecutable
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
 from octavo.engine.worker import Progress, load_engine
+from octavo.graph import Graph
+from octavo.models.config import ModelConfig
+from octavo.weights.tensor import Checkpoint
 
 VOCAB_SIZE = 320
 START, END = 256, 257
@@ -68,18 +74,52 @@ def script(token: int, position: int) -> int:
     return END if token == 126 else ord("A")
 
 
+def said(context: list[int]) -> int | None:
+    """The next token of an answer that a message asks for by "say:"; None if none does."""
+    if START not in context:
+        return None
+    begin = len(context) - 1 - context[::-1].index(START)
+    head, answer = context[:begin], context[begin + 1 + len("assistant\n") :]
+    marker = list(b"say:")
+    places = [i for i in range(len(head)) if head[i : i + len(marker)] == marker]
+    if not places:
+        return None
+    wanted = head[places[-1] + len(marker) :]
+    wanted = wanted[: wanted.index(END)] if END in wanted else wanted
+    return wanted[len(answer)] if len(answer) < len(wanted) else END
+
+
+class Scripted(NullExecutable):
+    """Follows `script`, or what a message asks it to say."""
+
+    def _logits(self, step: Step, row: int, context: int) -> Floats:
+        logits = super()._logits(step, row, context)
+        sequence = int((step.query_start[1:] <= row).sum())
+        tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
+        wanted = said(tokens.tolist())
+        if wanted is not None:
+            logits[wanted] = 2 * PEAK
+        return logits
+
+
 class FastScript(NullBackend):
     """Steps take no time."""
 
-    def __init__(self) -> None:
-        super().__init__(script)
+    def __init__(self, step_s: float = 0.0) -> None:
+        super().__init__(script, step_s)
+        self._seconds = step_s
+
+    def compile(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> Executable:
+        return Scripted(config, options, script, self._seconds)
 
 
-class SlowScript(NullBackend):
+class SlowScript(FastScript):
     """Steps take five milliseconds."""
 
     def __init__(self) -> None:
-        super().__init__(script, step_s=0.005)
+        super().__init__(step_s=0.005)
 
 
 def make_engine(options: EngineOptions, progress: Progress, located: object) -> Engine:

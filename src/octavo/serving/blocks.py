@@ -6,11 +6,12 @@ Ollama's messages) write them from here, so that a stream and a whole answer can
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from octavo.parsing import Part, ReasoningPart, TextPart, ToolCallPart
+from octavo.serving.reply import ReplyDelta
 
 BlockKind = Literal["reasoning", "text", "tool_call"]
 BlockAction = Literal["open", "more", "close"]
@@ -48,24 +49,36 @@ class BlockEvent:
 
 @dataclass
 class Blocks:
-    """The blocks of one choice. Parts must come in order."""
+    """The blocks of one choice. Parts must come in order. num_reasoning_tokens: tokens of deltas
+    that showed reasoning and nothing else, with those held back before them."""
 
     all: list[Block] = field(default_factory=list)
+    num_reasoning_tokens: int = 0
+    _num_held: int = 0
     _open: Block | None = None
 
-    def push(self, parts: Iterable[Part]) -> Iterator[BlockEvent]:
-        """What more parts do to the blocks."""
-        for part in parts:
-            match part:
-                case ReasoningPart(text):
-                    yield from self._more("reasoning", text)
-                case TextPart(text):
-                    yield from self._more("text", text)
-                case ToolCallPart(place, arguments, call_id, name):
-                    yield from self._more("tool_call", arguments, place, call_id, name)
+    def push(self, delta: ReplyDelta) -> list[BlockEvent]:
+        """What a delta does to the blocks; with the last one, what is open closes."""
+        self._count(delta)
+        events = [event for part in delta.parts for event in self._add(part)]
+        return events if delta.finish_reason is None else [*events, *self._close()]
 
-    def finish(self) -> Iterator[BlockEvent]:
-        """Close what is open."""
+    def _count(self, delta: ReplyDelta) -> None:
+        held = self._num_held + len(delta.raw.token_ids)
+        self._num_held = 0 if delta.parts else held
+        if delta.parts and all(isinstance(part, ReasoningPart) for part in delta.parts):
+            self.num_reasoning_tokens += held
+
+    def _add(self, part: Part) -> Iterator[BlockEvent]:
+        match part:
+            case ReasoningPart(text):
+                yield from self._more("reasoning", text)
+            case TextPart(text):
+                yield from self._more("text", text)
+            case ToolCallPart(place, arguments, call_id, name):
+                yield from self._more("tool_call", arguments, place, call_id, name)
+
+    def _close(self) -> Iterator[BlockEvent]:
         if self._open is not None:
             yield BlockEvent("close", self._open)
             self._open = None
@@ -81,7 +94,7 @@ class Blocks:
         if self._open is None or (self._open.kind, self._open.place) != (kind, place):
             if not text and kind != "tool_call":
                 return
-            yield from self.finish()
+            yield from self._close()
             self._open = Block(len(self.all), kind, "", call_id or "", name or "", place)
             self.all.append(self._open)
             yield BlockEvent("open", self._open)

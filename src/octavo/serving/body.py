@@ -103,15 +103,21 @@ def _explain(error: ValidationError, data: dict[str, Any]) -> ApiError:
     """The field at fault, with everything that was expected of it. Among the members of a union
     the one that understood most of the value speaks."""
     found = [
-        (_path(item["loc"], data, item["type"] == "missing"), item["msg"])
-        for item in error.errors(include_url=False, include_input=False, include_context=False)
+        (_path(item["loc"], data, item["type"] == "missing") + _tag(item), item["msg"])
+        for item in error.errors(include_url=False, include_input=False)
     ]
     first = re.split(r"[.\[]", found[0][0])[0]
-    param = max((p for p, _ in found if p.startswith(first)), key=len)
+    param = max((path for path, _ in found if path.startswith(found[0][0])), key=len)
     if first not in DEEP_FIELDS:
         param = first
     reasons = dict.fromkeys(reason for path, reason in found if path.startswith(param))
     return invalid(param, f"{param}: " + " or ".join(list(reasons)[:4]))
+
+
+def _tag(item: Any) -> str:
+    """ ".type" where that field was to tell which member of a union a value is, and does not."""
+    name = str(item.get("ctx", {}).get("discriminator", "")).strip("'")
+    return f".{name}" if name else ""
 
 
 def _path(loc: tuple[int | str, ...], data: Any, missing: bool) -> str:

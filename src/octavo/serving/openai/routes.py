@@ -7,11 +7,13 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from octavo.serving import anthropic
 from octavo.serving.body import read_object, validate
 from octavo.serving.context import Serving, serving_of
 from octavo.serving.conversation import reply_to
 from octavo.serving.describe import accepts
 from octavo.serving.disconnect import EventStream, primed, unless_gone
+from octavo.serving.error_shapes import speaks_anthropic
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.chat import ChatFormat, conversation_of
 from octavo.serving.openai.completions import CompletionFormat, completion_generation
@@ -45,13 +47,17 @@ async def completions(request: Request) -> Response:
 
 @router.get("/models")
 async def models(request: Request) -> Response:
-    """The models this server answers for."""
+    """The models this server answers for. Anthropic's clients get them in their shape."""
+    if speaks_anthropic(request.url.path, request.headers):
+        return JsonResponse(anthropic.list_models(serving_of(request)))
     return JsonResponse(list_models(serving_of(request)))
 
 
 @router.get("/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
     """One of them."""
+    if speaks_anthropic(request.url.path, request.headers):
+        return JsonResponse(anthropic.show_model(serving_of(request), name))
     return JsonResponse(show_model(serving_of(request), name))
 
 
