@@ -15,7 +15,9 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from octavo import logs
 from octavo.engine import messages as m
+from octavo.engine.forward import forward_lines
 from octavo.engine.options import EngineOptions
 
 STOP_TIMEOUT_S = 5.0
@@ -38,9 +40,11 @@ class Child:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(m.Event)
         self._process: asyncio.subprocess.Process | None = None
+        self._forwarding: asyncio.Task[None] | None = None
 
     async def spawn(self, options: EngineOptions, factory: str) -> None:
-        """Start the process; it inherits the module search path and standard error."""
+        """Start the process; it inherits the module search path and, unless logs are JSON and its
+        own lines have to become records, standard error."""
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -48,8 +52,11 @@ class Child:
             "octavo.engine",
             self._address,
             stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            stderr=asyncio.subprocess.PIPE if logs.wants_json() else None,
+            env={**os.environ, **logs.child_environment(), "PYTHONPATH": path},
         )
+        if self._process.stderr is not None:
+            self._forwarding = asyncio.create_task(forward_lines(self._process.stderr))
         start = m.Start(factory, asdict(options))
         stdin = self._process.stdin
         if stdin is not None:
@@ -102,6 +109,9 @@ class Child:
                 await process.wait()
         if process is not None and process.stdin is not None:
             process.stdin.close()
+        if self._forwarding is not None:
+            await asyncio.wait({self._forwarding}, timeout=1.0)
+            self._forwarding.cancel()
         self._socket.close(linger=0)
         self._context.term()
         self._remove_folder()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
+from octavo import logs
 from octavo.engine import messages as m
 from octavo.engine.options import EngineOptions
 from octavo.engine.types import Request
@@ -36,9 +37,12 @@ Factory = Callable[[EngineOptions, Progress, Callable[[str], None]], "Engine"]
 
 _PR_SET_PDEATHSIG = 1
 
+_log = logging.getLogger("octavo.engine")
+
 
 def main(address: str) -> int:
     """Serve one engine until told to stop. Returns the exit status."""
+    logs.configure_child()
     _leave_signals_to_the_parent()
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=m.Start)
     _die_with_parent()
@@ -49,7 +53,7 @@ def main(address: str) -> int:
         worker.serve()
     except Exception as error:
         if not isinstance(error, OctavoError):
-            traceback.print_exc()
+            _log.critical("the engine process fails", exc_info=error)
         kind, _, message = m.describe_error(error)
         link.send(m.Failed(kind, message))
         return 1
@@ -128,7 +132,7 @@ class Worker:
             self._engine.add_request(request)
         except Exception as error:
             if not isinstance(error, OctavoError):
-                traceback.print_exc()
+                _log.error("unexpected error", exc_info=error)
             self._link.send(m.Refused(request.request_id, *m.describe_error(error)))
 
 
@@ -143,7 +147,7 @@ def load_engine(
     located(path)
 
     def report(plan: EnginePlan) -> None:
-        print(plan, file=sys.stderr, flush=True)
+        _log.info("%s", plan)
         progress(0, 0, "loading the weights")
 
     return Engine.from_options(replace(options, model=path), progress, report)

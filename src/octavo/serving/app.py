@@ -14,6 +14,7 @@ from octavo.serving import anthropic, errors, health, openai, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
+from octavo.serving.observe import Observer
 from octavo.serving.options import ServerOptions
 
 
@@ -43,6 +44,9 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     errors.install(app)
     if options.api_keys:
         app.add_middleware(ApiKeys, keys=options.api_keys)
+    app.add_middleware(
+        Observer, metrics=serving.metrics, always_timings=options.always_timings
+    )  # last: the outermost
     return app
 
 

@@ -19,6 +19,7 @@ from octavo.errors import OctavoError
 from octavo.serving.errors import ApiError, not_ready
 from octavo.serving.metrics import Metrics
 from octavo.serving.options import ServerOptions
+from octavo.serving.record import current_record
 from octavo.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -106,6 +107,9 @@ class Serving:
 
     def check_model(self, name: str) -> None:
         """Raise 404 for a model that is not served."""
+        record = current_record()
+        if record is not None and name in self.names:
+            record.model = name
         if name not in self.names:
             raise ApiError(
                 404,

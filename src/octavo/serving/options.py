@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from octavo.logs import Format
 from octavo.serving.metric_names import Compat
 
 
@@ -14,7 +15,8 @@ class ServerOptions:
     /health). max_body_bytes: larger bodies get 413. shutdown_timeout_s: how long running requests
     may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
     and when it is ready, "debug" also logs every request. metrics_compat: "vllm" serves the metrics
-    that vLLM has under vLLM's names.
+    that vLLM has under vLLM's names. log_format: "text" for people or "json". always_timings: every
+    answer brings the request's timings, not only those that ask for them.
     """
 
     host: str = "127.0.0.1"
@@ -25,3 +27,5 @@ class ServerOptions:
     shutdown_timeout_s: int = 15
     log_level: str = "info"
     metrics_compat: Compat = "octavo"
+    log_format: Format = "text"
+    always_timings: bool = False

@@ -21,7 +21,8 @@ _current: ContextVar[RequestRecord | None] = ContextVar("octavo_request", defaul
 @dataclass
 class RequestRecord:
     """request_id: the client's X-Request-Id or one made here. tenant: the name of the API key.
-    wants_timings: the caller asked to see them. model: as asked for."""
+    asked_for_timings: by the caller; wants_timings: by the caller or the server's options. model:
+    as asked for."""
 
     request_id: str
     method: str = ""
@@ -29,6 +30,7 @@ class RequestRecord:
     tenant: str = ""
     model: str = ""
     wants_timings: bool = False
+    asked_for_timings: bool = False
     began_s: float = field(default_factory=time.monotonic)
     runs: list[Timings] = field(default_factory=list)
     over: bool = False
@@ -37,6 +39,10 @@ class RequestRecord:
         """An engine request of this HTTP request has ended. Those that outlive it do not count."""
         if not self.over and len(self.runs) < MAX_KEPT:
             self.runs.append(run)
+
+    def ask_for_timings(self) -> None:
+        """The caller wants to see timings."""
+        self.asked_for_timings = self.wants_timings = True
 
     def timings(self) -> dict[str, float | int | None] | None:
         """What the caller sees who asked for timings, in vLLM's names; None before the end."""
@@ -86,6 +92,19 @@ def current_record() -> RequestRecord | None:
 def enter(record: RequestRecord) -> None:
     """Make `record` the current one of this task."""
     _current.set(record)
+
+
+def add_timings(answer: dict[str, Any]) -> dict[str, Any]:
+    """A whole answer, with the request's timings as "metrics" where they are wanted."""
+    record = current_record()
+    timings = record.timings() if record is not None and record.wants_timings else None
+    return answer if timings is None else {**answer, "metrics": timings}
+
+
+def asked_for_timings() -> bool:
+    """Whether the caller of the current request asked for timings."""
+    record = current_record()
+    return record is not None and record.asked_for_timings
 
 
 def _ms(seconds: float | None) -> float | None:

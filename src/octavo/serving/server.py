@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-import sys
 
 import uvicorn
 
+from octavo import logs
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
 from octavo.serving.app import create_app
 from octavo.serving.options import ServerOptions
 
 BACKLOG = 2048
+
+_log = logging.getLogger("octavo")
 
 
 def serve(
@@ -29,6 +32,7 @@ def serve(
     and what kept the engine from starting or made it die for good.
     """
     options = options or ServerOptions()
+    logs.configure(options.log_level, options.log_format)
     client = EngineProcess(engine, factory=factory)
     listener = listen(options.host, options.port)
     with listener:
@@ -38,20 +42,19 @@ def serve(
 
 
 async def _serve(client: EngineProcess, options: ServerOptions, listener: socket.socket) -> None:
-    talkative = options.log_level in ("info", "debug", "trace")
     config = uvicorn.Config(
         create_app(client, options),
-        log_level="warning" if options.log_level == "info" else options.log_level,
+        log_config=None,
         timeout_graceful_shutdown=options.shutdown_timeout_s,
-        access_log=options.log_level in ("debug", "trace"),
+        access_log=False,
         server_header=False,
         lifespan="on",
     )
     server = uvicorn.Server(config)
-    watches = [asyncio.create_task(_stop_when_dead(client, server), name="engine-watch")]
-    if talkative:
-        address = _url(listener)
-        watches.append(asyncio.create_task(_announce(client, address), name="announcement"))
+    watches = [
+        asyncio.create_task(_stop_when_dead(client, server), name="engine-watch"),
+        asyncio.create_task(_announce(client, _url(listener)), name="announcement"),
+    ]
     await server.serve(sockets=[listener])
     for watch in watches:
         watch.cancel()
@@ -65,9 +68,9 @@ async def _stop_when_dead(client: EngineProcess, server: uvicorn.Server) -> None
 
 async def _announce(client: EngineProcess, address: str) -> None:
     model = client.options.model
-    print(f"octavo: listening on {address}, loading {model}", file=sys.stderr, flush=True)
+    _log.info("listening on %s, loading %s", address, model)
     await client.wait_ready()
-    print(f"octavo: ready, {model} answers at {address}/v1", file=sys.stderr, flush=True)
+    _log.info("ready, %s answers at %s/v1", model, address)
 
 
 def _url(listener: socket.socket) -> str:

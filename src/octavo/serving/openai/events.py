@@ -10,6 +10,7 @@ from octavo.serving.errors import ApiError
 from octavo.serving.generation import Generation
 from octavo.serving.json import encode
 from octavo.serving.openai.usage import usage
+from octavo.serving.record import add_timings, asked_for_timings
 
 DONE = b"data: [DONE]\n\n"
 
@@ -48,8 +49,9 @@ async def event_stream(writer: ChunkWriter, wants_usage: bool) -> AsyncGenerator
             yield sse(error.body())
             yield DONE
             return
-    if wants_usage:
-        yield sse({**writer.head, "choices": [], "usage": usage(writer.generation)})
+    if wants_usage or asked_for_timings():
+        counts = usage(writer.generation) if wants_usage else None
+        yield sse(add_timings({**writer.head, "choices": [], "usage": counts}))
     yield DONE
 
 

@@ -54,6 +54,7 @@ class SamplingFields(StrictModel):
     include_stop_str_in_output: bool | None = None
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, max_length=256)
+    return_metrics: bool | None = None  # Octavo's own: the request's timings with the answer
 
     @property
     def streams(self) -> bool:

@@ -21,6 +21,7 @@ from octavo.serving.openai.events import event_stream
 from octavo.serving.openai.fields import drop_idle_fields
 from octavo.serving.openai.models import list_models, show_model
 from octavo.serving.openai.protocol import ChatRequest, CompletionRequest, SamplingFields
+from octavo.serving.record import add_timings, current_record
 
 Fields = TypeVar("Fields", bound=SamplingFields)
 
@@ -66,6 +67,9 @@ async def _parse(serving: Serving, request: Request, model: type[Fields]) -> Fie
     body = validate(model, drop_idle_fields(data, model.model_fields))
     serving.check_model(body.model)
     serving.check_ready()
+    record = current_record()
+    if body.return_metrics and record is not None:
+        record.ask_for_timings()
     return body
 
 
@@ -73,6 +77,7 @@ async def _answer(
     request: Request, format: ChatFormat | CompletionFormat, body: SamplingFields
 ) -> Response:
     if not body.streams:
-        return JsonResponse(await unless_gone(request.receive, format.whole()))
+        answer = await unless_gone(request.receive, format.whole())
+        return JsonResponse(add_timings(answer))
     events = event_stream(format, body.wants_usage)
     return EventStream(await primed(request.receive, events))
