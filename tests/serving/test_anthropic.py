@@ -184,7 +184,9 @@ def test_official_client(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError):
         client.models.retrieve("other")
     with pytest.raises(anthropic.BadRequestError, match="top_p"):
-        client.messages.create(model="tiny", max_tokens=5, messages=MESSAGES, top_p=7)  # type: ignore[call-overload]
+        client.messages.create(
+            model="tiny", max_tokens=5, messages=MESSAGES, extra_body={"top_p": 7}
+        )
 
 
 async def test_official_async_client(server: LiveServer) -> None:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from octavo import __version__
-from octavo.serving import anthropic, errors, health, openai, tokens
+from octavo.serving import anthropic, errors, health, ollama, openai, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
@@ -39,6 +39,7 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.include_router(openai.router)
     app.include_router(anthropic.router)
+    app.include_router(ollama.router)
     app.include_router(tokens.router)
     app.include_router(health.router)
     errors.install(app)

@@ -30,24 +30,24 @@ class OpenAiError(msgspec.Struct):
 
 def accepts(model: type[BaseModel]) -> dict[str, Any]:
     """`openapi_extra` of a route whose handler reads the body `model` itself."""
-    schema = model.model_json_schema(ref_template=f"{_REF}{{model}}")
-    COMPONENTS.update(schema.pop("$defs", {}))
+    prefix = _prefix(model)
+    schema = model.model_json_schema(ref_template=f"{_REF}{prefix}{{model}}")
+    for name, part in schema.pop("$defs", {}).items():
+        COMPONENTS[prefix + name] = part
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def answers(
     whole: Any, *, stream: Any = None, media: str = "text/event-stream", error: Any = OpenAiError
 ) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route. whole: the msgspec type of an answer; stream: that of the items of a
-    streamed one, which has the type `media`; error: that of every error."""
-    content = {"application/json": {"schema": schema_of(whole)}}
+    """`responses` of a route. whole: the msgspec Struct of an answer; stream: that of the items of
+    a streamed one, which has the type `media`; error: that of every error."""
+    content = {"application/json": {"schema": schema_of(whole, _prefix(whole))}}
     if stream is not None:
-        item = schema_of(stream)
-        if media == "text/event-stream":
-            content[media] = {"schema": {"type": "string"}, "itemSchema": _event_of(item)}
-        else:
-            content[media] = {"schema": {"type": "string"}, "itemSchema": item}
-    failed = {"application/json": {"schema": schema_of(error)}}
+        item = schema_of(stream, _prefix(whole))
+        item = _event_of(item) if media == "text/event-stream" else item
+        content[media] = {"schema": {"type": "string"}, "itemSchema": item}
+    failed = {"application/json": {"schema": schema_of(error, _prefix(error))}}
     return {
         200: {"description": "The answer", "content": content},
         "4XX": {"description": "The request is wrong, or comes too often", "content": failed},
@@ -55,11 +55,18 @@ def answers(
     }
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON schema of a msgspec type; what it refers to goes to COMPONENTS."""
-    (schema,), components = msgspec.json.schema_components([kind], ref_template=f"{_REF}{{name}}")
-    COMPONENTS.update(components)
+def schema_of(kind: Any, prefix: str) -> dict[str, Any]:
+    """The JSON schema of a msgspec type. What it refers to goes to COMPONENTS, under names that
+    begin with `prefix`."""
+    template = f"{_REF}{prefix}{{name}}"
+    (schema,), components = msgspec.json.schema_components([kind], ref_template=template)
+    COMPONENTS.update({prefix + name: part for name, part in components.items()})
     return schema
+
+
+def _prefix(kind: Any) -> str:
+    """Different protocols may use one name: "anthropic.answer." comes before it."""
+    return ".".join([*kind.__module__.split(".")[2:], ""])
 
 
 def _event_of(item: dict[str, Any]) -> dict[str, Any]:
