@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.decoding.grammar import Grammar
 from octavo.engine.types import Request
 from octavo.errors import InvalidParameterError, PromptTooLongError
 
@@ -18,6 +19,8 @@ def check_request(
         raise InvalidParameterError("n", f"got {params.n}, but this engine runs {max_rows} rows")
     if params.stop and not has_tokenizer:
         raise InvalidParameterError("stop", "this model has no tokenizer; use stop_token_ids")
+    if params.grammar is not None:
+        _check_grammar(params.grammar, has_tokenizer)
     num_prompt = len(request.prompt_ids)
     max_tokens = params.max_tokens
     if num_prompt + (1 if max_tokens is None else max_tokens) > max_model_len:
@@ -26,6 +29,11 @@ def check_request(
             f"engine: the prompt has {num_prompt:,} tokens{asked}, but prompt and output together "
             f"may have {max_model_len:,}; shorten the prompt or lower max_tokens"
         )
+
+
+def _check_grammar(grammar: Grammar, has_tokenizer: bool) -> None:
+    if not has_tokenizer:
+        raise InvalidParameterError(grammar.param, "this model has no tokenizer to match text with")
 
 
 def _check_ids(ids: list[int], vocab_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.engine.failures import error_of
 from octavo.engine.types import CompletionOutput, Delta, Request, RequestOutput
 from octavo.errors import EngineError
 
@@ -20,8 +21,11 @@ class Collector:
         self._num_live = request.params.n
 
     def add(self, delta: Delta) -> bool:
-        """Add one delta; True once every sample is finished. Raises EngineError if it failed."""
+        """Add one delta; True once every sample is finished. Raises the request's own error, or
+        EngineError if the engine failed it."""
         if delta.finish_reason == "error":
+            if delta.error_kind is not None:
+                raise error_of(delta)
             raise EngineError(f"request {delta.request_id}: {delta.error}")
         sample = self.output.outputs[delta.index]
         sample.text += delta.text

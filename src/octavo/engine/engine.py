@@ -12,20 +12,23 @@ from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.build import sample_seed
+from octavo.decoding.grammar_compiler import GrammarCompiler
 from octavo.decoding.params import SamplingParams
 from octavo.engine.admission import check_request
+from octavo.engine.failures import note_error
+from octavo.engine.grammars import Grammars
 from octavo.engine.logprobs import sampled_logprobs, score_tokens
 from octavo.engine.options import EngineOptions
-from octavo.engine.planning import EnginePlan
+from octavo.engine.planning import EnginePlan, scheduler_config
 from octavo.engine.sample import RequestState, Sample, request_seed
 from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.stats import EngineStats
-from octavo.engine.step_builder import StepBuilder
+from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.text import TextStream
 from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
-from octavo.scheduler import Chunk, Schedule, Scheduler, SchedulerConfig
+from octavo.scheduler import Chunk, Schedule, Scheduler
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights.cache import Progress
 
@@ -35,7 +38,7 @@ _SCORE_ONLY = SamplingParams(max_tokens=0, prompt_logprobs=0)
 
 class Engine:
     """Schedules, runs and decodes. `add_request`, `abort`, `step`, `logits`, `stats` and `close`
-    belong to the thread that drives it; `check` may be called from any.
+    belong to the thread that drives it; `check` and `grammars.compile` may be called from any.
 
     tokenizer None: token ids in and out. The executable is the engine's own; `close` closes it.
     """
@@ -54,14 +57,16 @@ class Engine:
         self._executable = executable
         executable.allocate_kv(plan.num_blocks)
         self._cache = KvCache(plan.num_blocks, plan.block_size, options.enable_prefix_caching)
-        self._scheduler: Scheduler[Sample] = Scheduler(_scheduler_config(options), self._cache)
+        self._scheduler: Scheduler[Sample] = Scheduler(scheduler_config(options), self._cache)
         self._max_rows = self._scheduler.max_rows
         max_blocks = -(-plan.max_model_len // plan.block_size)
         self._builder = StepBuilder(
             options.max_num_batched_tokens, self._max_rows, max_blocks, plan.block_size
         )
-        self._rows = SamplingRows(self._max_rows, self.config.vocab_size)
+        vocab_size = self.config.vocab_size
+        self._rows = SamplingRows(self._max_rows, vocab_size)
         self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
+        self.grammars = Grammars(GrammarCompiler(tokenizer, vocab_size, self._eos_ids))
         self._requests: dict[str, RequestState] = {}
         self._arrivals = 0
         self._pending: list[Delta] = []  # deltas that no step produced
@@ -102,7 +107,7 @@ class Engine:
         self.check(request)
         if request.request_id in self._requests:
             raise InvalidParameterError("request_id", f"'{request.request_id}' is in use")
-        if len(self._scheduler.waiting) >= self.options.max_queue:
+        if self.num_waiting >= self.options.max_queue:
             raise QueueFullError(
                 f"engine: {self.options.max_queue} requests are waiting already; retry later"
             )
@@ -112,8 +117,8 @@ class Engine:
         leader = state.samples[0]
         if request.params.max_tokens == 0 and leader.num_to_score == 0:
             self._pending.append(self._finish(leader, "length"))
-        else:
-            self._scheduler.add(leader)
+        elif not self.grammars.hold(state):
+            self._queue(state)
 
     def abort(self, request_id: str) -> None:
         """End a request now; its blocks are free before the next step. Unknown ids are ignored:
@@ -128,17 +133,19 @@ class Engine:
 
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return bool(self._pending) or self._scheduler.has_work()
+        return bool(self._pending) or bool(self.grammars) or self._scheduler.has_work()
 
     @property
     def num_waiting(self) -> int:
-        """Requests (or preempted samples) that wait for rows and blocks."""
-        return len(self._scheduler.waiting)
+        """Requests (or preempted samples) that wait for their grammar, or for rows and blocks."""
+        return len(self._scheduler.waiting) + len(self.grammars)
 
     def step(self) -> list[Delta]:
         """Run one step and return what it added. If the backend fails, the requests in the step
         end with finish_reason "error" and the engine goes on."""
         self._check_open()
+        if self.grammars:
+            self._take_released()
         deltas, self._pending = self._pending, []
         plan = self._scheduler.schedule()
         for sample in plan.preempted:
@@ -148,7 +155,7 @@ class Engine:
             return deltas
         started = time.perf_counter()
         self._admit(plan)
-        drawing = _drawing(plan)
+        drawing = drawing_rows(plan)
         try:
             result = self._run(plan, drawing)
         except Exception as error:
@@ -192,7 +199,7 @@ class Engine:
         pool, scheduler = self._cache.pool, self._scheduler
         return self._stats.snapshot(
             num_running=sum(s.width for s in scheduler.running),
-            num_waiting=len(scheduler.waiting),
+            num_waiting=self.num_waiting,
             num_waiting_preempted=len(self._preempted),
             num_used_blocks=pool.num_blocks - pool.num_free,
             num_free_blocks=pool.num_free,
@@ -207,6 +214,7 @@ class Engine:
         if not self._closed:
             self._closed = True
             self._requests.clear()
+            self.grammars.close()
             self._executable.close()
 
     def _check_open(self) -> None:
@@ -244,6 +252,25 @@ class Engine:
             self._eos_ids,
             text,
         )
+
+    def _queue(self, state: RequestState) -> None:
+        self._scheduler.add(state.samples[0])
+
+    def _take_released(self) -> None:
+        """Queue the requests whose grammar is ready now."""
+        idle = not (self._pending or self._scheduler.has_work())
+        for state, error in self.grammars.release(idle):
+            if error is None:
+                self._queue(state)
+            else:
+                self._pending += self._refuse(state, error)
+
+    def _refuse(self, state: RequestState, error: BaseException) -> list[Delta]:
+        """End a request by an error of its own."""
+        deltas = list(self._end(state, "error"))
+        for delta in deltas:
+            note_error(delta, error)
+        return deltas
 
     def _admit(self, plan: Schedule[Sample]) -> None:
         for sample in plan.admitted:
@@ -289,18 +316,21 @@ class Engine:
         for row, token in enumerate(result.ids.tolist()):
             sample = drawing[row]
             if token < 0:
-                deltas += self._end(sample.state, "error", result.error(row))
+                why = sample.matcher.error if sample.matcher is not None else None
+                deltas += self._end(sample.state, "error", why or result.error(row))
             elif not sample.done:  # else its request has just failed with a sibling
                 deltas.append(self._append(sample, token, row, result))
                 self._stats.generation_tokens += 1
 
     def _append(self, sample: Sample, token: int, row: int, result: SampleResult) -> Delta:
         sample.ids.append(token)
+        if sample.matcher is not None:
+            sample.matcher.advance((token,))
         params, stream = sample.params, sample.text
         reason, stop = sample.end_by(token)
         text, matched = "", None
         if stream is not None:
-            if reason != "stop" or params.include_stop_str_in_output:
+            if token not in sample.stop_ids or params.include_stop_str_in_output:
                 text, matched = stream.push(token, sample.num_output > params.min_tokens)
             if reason is not None and matched is None:
                 tail, matched = stream.finish()
@@ -359,28 +389,12 @@ class Engine:
     def _retire(self, sample: Sample, reason: FinishReason, delta: Delta) -> None:
         self._scheduler.finish(sample)
         self._preempted.discard(sample)
-        sample.done = True
+        sample.done, sample.matcher = True, None
         self._stats.finished[reason] += 1
         state = sample.state
         state.num_live -= 1
         if state.num_live == 0:
             state.metrics.finished_s = time.monotonic()
             delta.metrics = state.metrics
+            self.grammars.drop(state)
             del self._requests[sample.request_id]
-
-
-def _scheduler_config(options: EngineOptions) -> SchedulerConfig:
-    return SchedulerConfig(
-        options.max_num_seqs,
-        options.max_num_batched_tokens,
-        preempt_for_priority=options.scheduling_policy == "priority",
-    )
-
-
-def _drawing(plan: Schedule[Sample]) -> list[Sample]:
-    """Samples in the order of the step's logit rows. Asked before `commit` joins followers."""
-    drawing = list(plan.decodes)
-    for chunk in plan.chunks:
-        if chunk.samples:
-            drawing += [chunk.sequence, *chunk.sequence.followers]
-    return drawing

@@ -68,7 +68,8 @@ class LLM:
         self.tokenizer: Tokenizer | None = engine.tokenizer
         self.options: EngineOptions = engine.options
         self.plan: EnginePlan = engine.plan
-        self._check = engine.check
+        self._engine_check = engine.check
+        self._grammars = engine.grammars
         self._shared = SharedEngine(engine)
         self._ids = itertools.count()
 
@@ -128,6 +129,7 @@ class LLM:
     ) -> AsyncIterator[Delta]:
         """`stream` for asyncio; cancelling the reading task aborts the request."""
         request, mailbox = self._request(prompt, params or SamplingParams()), Mailbox()
+        await asyncio.to_thread(self._check, request)
         await asyncio.to_thread(self._shared.add, request, mailbox)
         done = False
         try:
@@ -194,6 +196,10 @@ class LLM:
             finally:
                 self._shared.drop(mailbox, collectors)
         return [collector.output for collector in collectors.values()]
+
+    def _check(self, request: Request) -> None:
+        self._engine_check(request)
+        self._grammars.compile(request.params.grammar)
 
     def _request(self, prompt: Prompt, params: SamplingParams, text: str | None = None) -> Request:
         if isinstance(prompt, str):

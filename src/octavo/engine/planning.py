@@ -8,6 +8,7 @@ from octavo.backends.base import MemoryPlan
 from octavo.engine.options import EngineOptions
 from octavo.errors import InvalidParameterError, MemoryPlanError
 from octavo.machine import Memory
+from octavo.scheduler import SchedulerConfig
 
 KV_SHARE = 0.25  # of what is free after weights and arena, unless asked otherwise
 KV_SHARE_LIMIT = 0.8  # for one sequence of an explicit max_model_len
@@ -143,3 +144,12 @@ def _num_blocks(plan: MemoryPlan, length: int, options: EngineOptions, memory: M
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def scheduler_config(options: EngineOptions) -> SchedulerConfig:
+    """The engine's options as the scheduler knows them."""
+    return SchedulerConfig(
+        options.max_num_seqs,
+        options.max_num_batched_tokens,
+        preempt_for_priority=options.scheduling_policy == "priority",
+    )

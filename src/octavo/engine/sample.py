@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.cache import BlockTable
+from octavo.decoding.matcher import Matcher
 from octavo.engine.types import FinishReason, Request, RequestMetrics, TokenLogprobs
 from octavo.scheduler import Sequence
 from octavo.scheduler.sequence import Rank
 
 if TYPE_CHECKING:
+    from octavo.decoding.grammar_compiler import CompiledGrammar
     from octavo.engine.text import TextStream
 
 
@@ -33,8 +35,8 @@ class RequestState:
 
 class Sample(Sequence):
     """max_len: ids at which the sample ends for length. stop_ids: tokens that end it. banned: ids
-    that must not come before min_tokens. text: None when only ids are wanted. done: its last
-    delta is made."""
+    that must not come before min_tokens. text: None when only ids are wanted. matcher: how far the
+    output has come in its grammar, if it has one. done: its last delta is made."""
 
     __slots__ = (
         "_history",
@@ -42,6 +44,7 @@ class Sample(Sequence):
         "banned",
         "done",
         "index",
+        "matcher",
         "max_len",
         "params",
         "penalised",
@@ -76,6 +79,7 @@ class Sample(Sequence):
         )
         self.banned = tuple(sorted(self.stop_ids)) if params.min_tokens > 0 else ()
         self.text = text
+        self.matcher: Matcher | None = None
         self.done = False
         penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
         self.penalised = penalties != (1.0, 0.0, 0.0)
@@ -92,11 +96,18 @@ class Sample(Sequence):
         self._history_len = count
         return self._history[:count]
 
+    def constrain(self, grammar: CompiledGrammar) -> None:
+        """Hold the output to a grammar, from its first token on."""
+        self.matcher = grammar.new_matcher()
+        self.matcher.advance(self.ids[self.num_prompt :])
+
     def end_by(self, token: int) -> tuple[FinishReason | None, int | None]:
         """Whether the token just appended ends the sample, and the stop id to report: None for
         an end-of-sequence token, as vLLM does."""
         if token in self.stop_ids:
             return "stop", token if token in self.params.stop_token_ids else None
+        if self.matcher is not None and self.matcher.is_complete:
+            return "stop", None
         if len(self.ids) >= self.max_len:
             return "length", None
         return None, None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from octavo.decoding.batch import SamplingBatch
 from octavo.engine.sample import Sample
+from octavo.engine.token_masks import TokenMasks
 
 _NO_INTS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 _NO_FLOATS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
@@ -35,6 +36,8 @@ class SamplingRows:
         self._batch: SamplingBatch | None = None
         self._penalised: list[Sample] = []
         self._banning: list[Sample] = []
+        self._masked = False
+        self._masks = TokenMasks(vocab_size)
 
     def admit(self, sample: Sample) -> None:
         """A sample has got a row: write its parameters there."""
@@ -65,12 +68,15 @@ class SamplingRows:
             batch = self._with_history(batch, drawing)
         if self._banning:
             batch = self._with_bans(batch, drawing)
+        if self._masked:
+            batch = replace(batch, mask=self._masks.fill(drawing))
         return batch
 
     def _gather(self, rows: list[int], drawing: list[Sample]) -> SamplingBatch:
         at = np.array(rows, dtype=np.intp)
         self._penalised = [s for s in drawing if s.penalised]
         self._banning = [s for s in drawing if s.banned]
+        self._masked = any(s.matcher is not None for s in drawing)
         none = np.zeros(len(rows) + 1, dtype=np.int32)
         bias_ids, bias_values, bias_start = _biases(drawing) or (_NO_INTS, _NO_FLOATS, none)
         return SamplingBatch(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from octavo.backends.base import Ints, Step
 from octavo.cache import BlockTable
 from octavo.engine.sample import Sample
-from octavo.scheduler import Chunk
+from octavo.scheduler import Chunk, Schedule
 
 
 class StepBuilder:
@@ -168,3 +168,12 @@ class StepBuilder:
 
 def _ints(count: int) -> NDArray[np.int32]:
     return np.zeros(count, dtype=np.int32)
+
+
+def drawing_rows(plan: Schedule[Sample]) -> list[Sample]:
+    """Samples in the order of the step's logit rows. Asked before `commit` joins followers."""
+    drawing = list(plan.decodes)
+    for chunk in plan.chunks:
+        if chunk.samples:
+            drawing += [chunk.sequence, *chunk.sequence.followers]
+    return drawing

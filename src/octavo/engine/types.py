@@ -59,7 +59,9 @@ class Delta:
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
-    error: str | None = None
+    error: str | None = None  # for finish_reason "error": why
+    error_kind: str | None = None  # then a class name in octavo.errors; None: EngineError
+    error_param: str | None = None  # and the parameter at fault
     prompt_logprobs: list[TokenLogprobs | None] | None = None  # with a request's first delta
     num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache; likewise
     metrics: RequestMetrics | None = None  # with a request's last delta

@@ -150,7 +150,10 @@ def load_engine(
         _log.info("%s", plan)
         progress(0, 0, "loading the weights")
 
-    return Engine.from_options(replace(options, model=path), progress, report)
+    engine = Engine.from_options(replace(options, model=path), progress, report)
+    if engine.tokenizer is not None:
+        engine.grammars.prepare()
+    return engine
 
 
 def _make_engine(start: m.Start, link: Link) -> Engine:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from octavo.engine.failures import error_of
 from octavo.engine.types import Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
 from octavo.serving.context import Serving
@@ -50,6 +51,8 @@ class Generation:
             raise translate(error, self._prompt_field) from error
 
     def _count(self, delta: Delta) -> None:
+        if delta.error_kind is not None:
+            raise error_of(delta)
         if delta.finish_reason in ("error", "abort"):
             message = delta.error or "The request was aborted."
             raise ApiError(500, message, kind="server_error", code="generation_failed")

@@ -1,0 +1,239 @@
+"""Grammars and what they accept, judged byte by byte; limits; errors that name the keyword."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from octavo.decoding import Grammar
+from octavo.decoding.grammar import json_rule
+from octavo.decoding.grammar_compiler import GrammarCompiler
+from octavo.decoding.grammar_limits import GrammarLimits
+from octavo.errors import InvalidParameterError
+from tests.support.engines import EOS, VOCAB, byte_tokenizer
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "accepted", "rejected"),
+    [
+        (Grammar.json_object(), ["{}", '{"a": [1, {"b": null}]}'], ["[]", "1", "{", "{} "]),
+        (
+            Grammar.from_schema(PERSON),
+            ['{"name": "é", "age": 3}', '{"name":""}'],
+            ["{}", '{"age":1}'],
+        ),
+        (Grammar.from_schema(True), ["1", "[]", '"x"'], ["", "x"]),
+        (Grammar.from_schema(json.dumps({"enum": [1, "a"]})), ["1", '"a"'], ["a", "2"]),
+        (Grammar.from_regex(r"\d{3}-[a-z]+"), ["123-x"], ["12-x", "123-", "a123-x"]),
+        (Grammar.from_regex("^ab$"), ["ab"], ["^ab$", "abc"]),
+        (Grammar.from_regex("a/b|"), ["a/b", ""], ["a"]),
+        (
+            Grammar.from_choices(["yes", 'n"o', "é\n", ""]),
+            ["yes", 'n"o', "é\n", ""],
+            ["y", "yesno"],
+        ),
+        (Grammar.from_lark('start: "a" b+\nb: /[0-9]/'), ["a1", "a12"], ["a", "1"]),
+        (Grammar.from_lark("start: " + json_rule({"type": "null"})), ["null"], ["1"]),
+        (Grammar.from_ebnf('root ::= "a" x-y*\nx-y ::= [0-9] | "-"'), ["a", "a1-"], ["1", "ab"]),
+    ],
+)
+def test_accepts(grammar, accepted, rejected):
+    assert [text for text in accepted if not grammar.accepts(text)] == []
+    assert [text for text in rejected if grammar.accepts(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps({"a": [1, {"b": 2}]}, indent=indent) for indent in (None, 0, 2, 8)]
+)
+def test_usual_layouts_of_json_are_accepted(text):
+    assert Grammar.json_object().accepts(text)
+
+
+@pytest.mark.parametrize("blank", ["  ", "\n\n", "\t", "\n" + " " * 65, " \n"])
+def test_blanks_between_tokens_are_bounded(blank):
+    assert not Grammar.json_object().accepts('{"a":' + blank + "1}")
+
+
+def test_blanks_can_be_chosen():
+    compact = Grammar("json_object", whitespace="")
+    assert compact.accepts('{"a":1}')
+    assert not compact.accepts('{"a": 1}')
+    assert Grammar("json_object", whitespace=" {0,3}").accepts('{"a":   1}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"properties": {"a": {"contains": {}}}}, 'keyword "contains" at #/properties/a/contains'),
+        ({"items": {"not": {}}}, 'keyword "not" at #/items/not'),
+        ({"properties": {"a/b": {"format": "zip"}}}, 'format "zip" at #/properties/a~1b/format'),
+        ({"type": "text"}, 'type "text" at #/type'),
+        ({"$ref": "#/$defs/none"}, "unresolvable reference"),
+        ({"$ref": "https://example.com/x"}, "external reference"),
+        ({"oneOf": [{}, {}]}, 'keyword "oneOf" at #/oneOf'),
+        ({"pattern": "(?=a)b"}, "pattern at #/pattern: look-around"),
+        ({"x-guidance": {"lenient": True}}, 'keyword "x-guidance"'),
+        ({"type": "object", "properties": {"a": False}, "required": ["a"]}, "unsatisfiable"),
+        (False, "no text can match"),
+        ({"$ref": "#"}, "no text can match"),
+        ([], "an object or a boolean"),
+        (3, "an object or a boolean"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_what_a_schema_asks_in_vain_is_named(schema, message):
+    grammar = Grammar.from_schema(schema, param="response_format")
+    with pytest.raises(InvalidParameterError, match=message) as caught:
+        grammar.accepts("1")
+    assert caught.value.param == "response_format"
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar.from_regex("("),
+        Grammar.from_regex(r"(a)\1"),
+        Grammar.from_regex("a{3,2}"),
+        Grammar.from_lark(""),
+        Grammar.from_lark("start: nothing"),
+        Grammar.from_lark("start: <no_such_token>"),
+        Grammar.from_lark('start: "a"\nstart: "b"'),
+        Grammar.from_ebnf(""),
+        Grammar.from_ebnf("root := x"),
+        Grammar.from_ebnf('root ::= "'),
+        Grammar.from_ebnf("root ::= [a-"),
+        Grammar.from_ebnf('root ::= "\\'),
+        Grammar("choice", "{}"),
+        Grammar("choice", "[]"),
+        Grammar("choice", "[1]"),
+        Grammar("choice", "["),
+    ],
+)
+def test_a_malformed_grammar_is_refused(grammar):
+    with pytest.raises(InvalidParameterError):
+        grammar.accepts("a")
+
+
+def _nested(depth: int) -> dict[str, object]:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+_AB = {"anyOf": [{"properties": {f"p{i}": {"type": "string"}}} for i in range(12)]}
+HOSTILE = [
+    Grammar.from_schema('{"items":' * 5000 + '{}' + '}' * 5000),
+    Grammar.from_schema(_nested(63)),
+    Grammar.from_schema("[" * 100_000),
+    Grammar.from_schema({"enum": ["v" * 20 + str(i) for i in range(20_000)]}),
+    Grammar.from_schema({"enum": [f"v{i}" for i in range(10_000)]}),
+    Grammar.from_schema({"properties": {f"k{i}": {"type": "string"} for i in range(3000)}}),
+    Grammar.from_schema({"required": [f"k{i}" for i in range(9000)]}),
+    Grammar.from_schema({"allOf": [_AB] * 12}),
+    Grammar.from_schema(
+        {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}] * 9}}}
+    ),
+    Grammar.from_schema({"items": {"$ref": "#"}, "minItems": 3}),
+    Grammar.from_schema({"type": "string", "minLength": 10**9, "maxLength": 10**12}),
+    Grammar.from_schema({"type": "array", "minItems": 10**9}),
+    Grammar.from_schema({"type": "array", "items": {}, "maxItems": 10**6}),
+    Grammar.from_schema({"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}),
+    Grammar.from_schema({"type": "integer", "multipleOf": 99991, "minimum": 1}),
+    Grammar.from_regex("(a*)*b"),
+    Grammar.from_regex("(x+x+)+y"),
+    Grammar.from_regex("((a{1,500}){1,500}){1,500}"),
+    Grammar.from_regex(r"(\w{1,900}\s){1,900}"),
+    Grammar.from_regex("(.*a.{300})"),
+    Grammar.from_regex("(" * 3000 + "a" + ")" * 3000),
+    Grammar.from_regex("|".join(f"(.*{i}.*)" for i in range(2000))),
+    Grammar.from_regex("[a-z&&[^aeiou]]{1,100000}"),
+    Grammar.from_lark("start: " + "(" * 3000 + '"a"' + ")" * 3000),
+    Grammar.from_lark("start: start start | "),
+    Grammar.from_lark("start: a\n" + "\n".join(f"a{i}: a{i + 1} a{i + 1}" for i in range(40))),
+    Grammar.from_lark('start: x{1000000}\nx: "a" x?'),
+    Grammar.from_ebnf("root ::= " + "(" * 3000),
+    Grammar.from_ebnf("\n".join(f"r{i} ::= r{i + 1}" for i in range(6000))),
+    Grammar.from_choices(["x" * 200_000]),
+    Grammar.from_choices([f"c{i}" for i in range(10_000)]),
+]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("grammar", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_grammar_costs_little(grammar):
+    """Compiled or refused, and a few masks computed, within the test's time."""
+    compiler = GrammarCompiler(byte_tokenizer(), VOCAB, (EOS,))
+    compiler.prepare()
+    masks = np.zeros((1, (VOCAB + 31) // 32), dtype=np.uint32)
+    try:
+        matcher = compiler.compile(grammar).new_matcher()
+    except InvalidParameterError:
+        matcher = None
+    for token in b'"aaaaaaaaaaaa' if matcher is not None else b"":
+        matcher.fill(masks, 0)
+        if not matcher.try_advance(token):
+            break
+
+
+@pytest.mark.parametrize("schema", [_nested(5000), {"enum": {1}}, {"const": float("nan")}])
+def test_a_schema_that_is_no_json_is_refused(schema):
+    with pytest.raises(InvalidParameterError, match="cannot be written as JSON"):
+        Grammar.from_schema(schema)
+
+
+def test_limits_are_options():
+    with pytest.raises(InvalidParameterError, match="at most 10 are"):
+        GrammarLimits(max_bytes=10).check(Grammar.from_schema(PERSON))
+    with pytest.raises(InvalidParameterError, match="nested 4 deep, at most 2"):
+        GrammarLimits(max_depth=2).check(Grammar.from_schema(_nested(3)))
+    with pytest.raises(InvalidParameterError, match="nested 3 deep, at most 2"):
+        GrammarLimits(max_depth=2).check(Grammar.from_regex("(((a)))"))
+    GrammarLimits().check(Grammar.from_schema(PERSON))
+
+
+def test_masks_allow_the_end_only_where_the_answer_is_whole():
+    compiler = GrammarCompiler(byte_tokenizer(), VOCAB, (EOS,))
+    matcher = compiler.compile(Grammar.from_regex("ab?")).new_matcher()
+    allowed = []
+    for token in b"ab":
+        allowed.append(_allowed(matcher))
+        matcher.advance([token])
+    assert allowed == [{ord("a")}, {ord("b"), EOS}]
+    assert matcher.is_complete
+
+
+def test_a_token_that_does_not_fit_is_an_error_that_stays():
+    compiler = GrammarCompiler(byte_tokenizer(), VOCAB, (EOS,))
+    matcher = compiler.compile(Grammar.from_choices(["ab"])).new_matcher()
+    matcher.advance(b"x")
+    assert matcher.error is not None
+    assert _allowed(matcher) == set()
+    assert not matcher.can_end
+    assert not matcher.is_complete
+
+
+def test_matchers_of_one_grammar_are_independent_and_the_grammar_is_compiled_once():
+    compiler = GrammarCompiler(byte_tokenizer(), VOCAB, (EOS,))
+    compiled = compiler.compile(Grammar.from_choices(["ab", "cd"]))
+    first, second = compiled.new_matcher(), compiled.new_matcher()
+    first.advance(b"a")
+    assert (_allowed(first), _allowed(second)) == ({ord("b")}, {ord("a"), ord("c")})
+    assert compiler.compile(Grammar.from_choices(["ab", "cd"], param="other")) is compiled
+
+
+def _allowed(matcher) -> set[int]:
+    masks = np.zeros((1, (VOCAB + 31) // 32), dtype=np.uint32)
+    matcher.fill(masks, 0)
+    bits = np.unpackbits(masks.view(np.uint8), bitorder="little")
+    return set(np.flatnonzero(bits).tolist())
