@@ -23,6 +23,11 @@ def both(param: str, *values: Any) -> list[Any]:
     return [case(path, 400, param, **{param: value}) for path in (CHAT, TEXT) for value in values]
 
 
+def schema_format(schema: Any) -> dict[str, Any]:
+    """A response_format with a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+
 BAD = [
     *both("temperature", -1, "hot", [], True, 1e9),
     *both("top_p", 0, -1, 1.5, "1"),
@@ -46,9 +51,17 @@ BAD = [
     *both("cache_salt", 5, "x" * 300),
     *both("ignore_eos", 1),
     *both("surprise", 1, None),
-    *both("guided_json", {"type": "object"}),
+    *both("guided_json", 3),
     *both("best_of", 2),
-    *both("structured_outputs", {"regex": "a"}),
+    *both("guided_regex", 3, "(", "(?=a)b", "(" * 200),
+    *both("guided_choice", "a", [], [1]),
+    *both("guided_grammar", "", "start: nothing", "root ::= (", "x" * 200_000),
+    *both("structured_outputs", {"regex": "a", "choice": ["b"]}, {}, {"json": 3}, {"xml": "a"}),
+    *both("structured_outputs", {"structural_tag": {}}, {"json": "{"}, {"json": {"contains": 1}}),
+    *both("response_format", "json", {"type": "xml"}, {"type": "structural_tag"}),
+    *both("response_format", {"type": "json_schema"}, schema_format("x"), schema_format(False)),
+    *both("response_format", schema_format({"properties": {"a": {"not": {}}}})),
+    *both("response_format", schema_format({"enum": ["x" * 1000 + str(i) for i in range(200)]})),
     *both("allowed_token_ids", [1]),
     *both("use_beam_search", True),
     *(case(path, 404, "model", model=name) for path in (CHAT, TEXT) for name in ("gpt-4", "")),
@@ -83,7 +96,6 @@ BAD = [
     case(CHAT, 400, "logprobs", logprobs=1),
     case(CHAT, 400, "tools", tools=[{"type": "function", "function": {"name": "f"}}]),
     case(CHAT, 400, "tool_choice", tool_choice="required"),
-    case(CHAT, 400, "response_format", response_format={"type": "json_object"}),
     case(CHAT, 400, "reasoning_effort", reasoning_effort="high"),
     case(CHAT, 400, "modalities", modalities=["audio"]),
     case(CHAT, 400, "chat_template", chat_template="x"),

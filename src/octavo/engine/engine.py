@@ -12,7 +12,6 @@ from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.build import sample_seed
-from octavo.decoding.grammar_compiler import GrammarCompiler
 from octavo.decoding.params import SamplingParams
 from octavo.engine.admission import check_request
 from octavo.engine.failures import note_error
@@ -66,7 +65,7 @@ class Engine:
         vocab_size = self.config.vocab_size
         self._rows = SamplingRows(self._max_rows, vocab_size)
         self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
-        self.grammars = Grammars(GrammarCompiler(tokenizer, vocab_size, self._eos_ids))
+        self.grammars = Grammars.for_engine(options, tokenizer, vocab_size, self._eos_ids)
         self._requests: dict[str, RequestState] = {}
         self._arrivals = 0
         self._pending: list[Delta] = []  # deltas that no step produced

@@ -6,7 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from octavo.decoding.grammar import Grammar
 from octavo.decoding.grammar_compiler import CompiledGrammar, GrammarCompiler
+from octavo.decoding.grammar_limits import GrammarLimits
+from octavo.engine.options import EngineOptions
 from octavo.engine.sample import RequestState
+from octavo.tokenizer.base import Tokenizer
 
 POLL_S = 0.005  # how long an engine without other work waits for a grammar before it looks up
 
@@ -19,6 +22,17 @@ class Grammars:
         self._compiler = compiler
         self._pool: ThreadPoolExecutor | None = None
         self._held: list[tuple[RequestState, Future[CompiledGrammar]]] = []
+
+    @classmethod
+    def for_engine(
+        cls,
+        options: EngineOptions,
+        tokenizer: Tokenizer | None,
+        vocab_size: int,
+        eos_ids: tuple[int, ...],
+    ) -> Grammars:
+        """For one engine; nothing is built yet."""
+        return cls(GrammarCompiler(tokenizer, vocab_size, eos_ids, grammar_limits(options)))
 
     def __len__(self) -> int:
         return len(self._held)
@@ -70,6 +84,11 @@ class Grammars:
         self._held.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def grammar_limits(options: EngineOptions) -> GrammarLimits:
+    """What the engine's options say of grammars."""
+    return GrammarLimits(options.max_grammar_bytes, options.max_grammar_depth)
 
 
 def _finish(state: RequestState, future: Future[CompiledGrammar]) -> BaseException | None:

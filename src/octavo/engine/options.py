@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from octavo.errors import InvalidParameterError
 
-_POSITIVE = ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_queue")
+_POSITIVE = (
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_queue"),
+    *("max_grammar_bytes", "max_grammar_depth"),
+)
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
 _CHOICES = {
     "weights": ("native", "float"),
@@ -27,7 +30,8 @@ class EngineOptions:
     max_num_batched_tokens: rows and tokens of one step. kv_cache_bytes or num_kv_blocks fix the
     size of the KV cache; otherwise it follows from need and free memory. scheduling_policy:
     "fcfs", or "priority" (lower first, may preempt). max_queue: requests waiting before
-    QueueFullError. seed: what seeds of requests without one are derived from.
+    QueueFullError. max_grammar_bytes and max_grammar_depth: size and nesting of a request's schema
+    or grammar. seed: what seeds of requests without one are derived from.
     """
 
     model: str
@@ -44,6 +48,8 @@ class EngineOptions:
     enable_prefix_caching: bool = True
     scheduling_policy: str = "fcfs"
     max_queue: int = 1024
+    max_grammar_bytes: int = 128 * 1024
+    max_grammar_depth: int = 64
     seed: int = 0
 
     def __post_init__(self) -> None:

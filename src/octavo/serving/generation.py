@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from octavo.engine.failures import error_of
+from octavo.engine.grammars import grammar_limits
 from octavo.engine.types import Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
 from octavo.serving.context import Serving
@@ -31,6 +32,14 @@ class Generation:
         self.num_cached_tokens = 0
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
         self._n = requests[0].params.n
+        self._check_grammars()
+
+    def _check_grammars(self) -> None:
+        """Refuse here what is plainly too much for the engine."""
+        limits = grammar_limits(self._serving.client.options)
+        for grammar in {request.params.grammar for request in self.requests}:
+            if grammar is not None:
+                limits.check(grammar)
 
     @property
     def num_choices(self) -> int:

@@ -133,7 +133,7 @@ def _nested(depth: int) -> dict[str, object]:
 
 _AB = {"anyOf": [{"properties": {f"p{i}": {"type": "string"}}} for i in range(12)]}
 HOSTILE = [
-    Grammar.from_schema('{"items":' * 5000 + '{}' + '}' * 5000),
+    Grammar.from_schema('{"items":' * 5000 + "{}" + "}" * 5000),
     Grammar.from_schema(_nested(63)),
     Grammar.from_schema("[" * 100_000),
     Grammar.from_schema({"enum": ["v" * 20 + str(i) for i in range(20_000)]}),

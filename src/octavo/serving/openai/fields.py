@@ -14,6 +14,7 @@ from octavo.serving.body import keep_known
 # They label or route a request; the answer is the same without them.
 HARMLESS = frozenset(
     {
+        "guided_decoding_backend",
         "metadata",
         "prompt_cache_key",
         "prompt_cache_retention",
@@ -38,10 +39,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "documents": ([],),
     "function_call": ("none",),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "include_reasoning": (True,),
     "kv_transfer_params": (),
     "length_penalty": (1, 1.0),
@@ -54,11 +51,9 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "prompt_logprobs": (),
     "reasoning_effort": ("none",),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "spaces_between_special_tokens": (True,),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),

@@ -10,6 +10,7 @@ from octavo.decoding import SamplingParams
 from octavo.errors import InvalidParameterError
 from octavo.serving.body import StrictModel
 from octavo.serving.errors import invalid
+from octavo.serving.openai.structure import StructureFields
 
 MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 256
@@ -28,7 +29,7 @@ class StreamOptions(StrictModel):
     include_obfuscation: bool | None = None
 
 
-class SamplingFields(StrictModel):
+class SamplingFields(StructureFields):
     """What both kinds of completion share."""
 
     model: str
@@ -75,6 +76,7 @@ class SamplingFields(StrictModel):
         given = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) is not None}
         if self.logit_bias:
             given["logit_bias"] = {_token_id(k): v for k, v in self.logit_bias.items()}
+        given["grammar"] = self.grammar()
         return SamplingParams(**{**given, **more})
 
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from octavo.decoding import Grammar
 from octavo.decoding.grammar import WHITESPACE
-from octavo.serving.errors import invalid
-from octavo.serving.openai.strict import StrictModel
+from octavo.serving.body import StrictModel
+from octavo.serving.errors import ApiError, invalid
 
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
 _LARK = re.compile(r"^\s*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
@@ -38,14 +38,13 @@ class ResponseFormat(StrictModel):
     def grammar(self) -> Grammar | None:
         """None for free text."""
         if self.type == "structural_tag":
-            raise _unsupported("response_format.type", "structural_tag")
+            raise _unsupported("response_format", "structural_tag")
         if self.type == "json_object":
             return Grammar.json_object(param="response_format")
         if self.type == "text":
             return None
         if self.json_schema is None or self.json_schema.json_schema is None:
-            param = "response_format.json_schema"
-            raise invalid(param, f"{param}.schema: is missing")
+            raise invalid("response_format", "response_format.json_schema.schema: is missing")
         return Grammar.from_schema(self.json_schema.json_schema, param="response_format")
 
 
@@ -113,6 +112,41 @@ def closed(schema: Any) -> Any:
     return copy
 
 
-def _unsupported(param: str, what: str) -> Exception:
+def _unsupported(param: str, what: str) -> ApiError:
     message = f"{param}: {what} is not supported by this server"
     return invalid(param, message, "unsupported_parameter")
+
+
+class StructureFields(StrictModel):
+    """Each says it alone; guided_* are vLLM's older names."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
+    guided_whitespace_pattern: str | None = None
+
+    def grammar(self) -> Grammar | None:
+        """None for free text. Raises ApiError naming a field that is wrong or one too many."""
+        found = [(param, g) for param, g in self._grammars() if g is not None]
+        if len(found) > 1:
+            (first, _), (second, _), *_ = found
+            raise invalid(second, f"{second}: cannot be combined with {first}")
+        return found[0][1] if found else None
+
+    def _grammars(self) -> list[tuple[str, Grammar | None]]:
+        found: list[tuple[str, Grammar | None]] = []
+        if self.response_format is not None:
+            found.append(("response_format", self.response_format.grammar()))
+        if self.structured_outputs is not None:
+            found.append(("structured_outputs", self.structured_outputs.grammar()))
+        for kind in _KINDS:
+            param = "guided_" + kind
+            value = getattr(self, param) or None if kind == "json_object" else getattr(self, param)
+            if value is not None:
+                old = {kind: value, "whitespace_pattern": self.guided_whitespace_pattern}
+                found.append((param, StructuredOutputs(**old).grammar(param)))
+        return found
