@@ -1,1 +1,1 @@
-"""Octavo beside llama.cpp: same file, same threads, repetitions interleaved."""
+"""Octavo beside its rivals: same weights, same threads, repetitions interleaved."""

