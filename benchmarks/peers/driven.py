@@ -55,12 +55,15 @@ class Driven:
 
     def close(self) -> None:
         """Let the driver leave; kill it if it does not."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+        process = self._process
+        if process is not None and process.stdin is not None and process.stdout is not None:
+            process.stdin.close()
             try:
-                self._process.wait(20)
+                process.wait(20)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                process.kill()
+                process.wait()
+            process.stdout.close()
 
     def _seconds(self, input_len: int, output_len: int, streams: int) -> float | None:
         answer = self._ask({"input_len": input_len, "output_len": output_len, "streams": streams})
@@ -78,11 +81,11 @@ class Driven:
 
     def _start(self) -> subprocess.Popen[str]:
         print(f"loading {self.name}", file=sys.stderr)
-        log = (Path("build") / f"{self._driver}.log").open("w")
         pipe = subprocess.PIPE
-        process = self._process = subprocess.Popen(
-            self._command, env=self._environment, stdin=pipe, stdout=pipe, stderr=log, text=True
-        )
+        with (Path("build") / f"{self._driver}.log").open("w") as log:
+            process = self._process = subprocess.Popen(
+                self._command, env=self._environment, stdin=pipe, stdout=pipe, stderr=log, text=True
+            )
         self.version = str(self._read(process)["version"])
         return process
 
