@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from octavo.cli.batch import batch
 from octavo.cli.bench import app as bench_app
 from octavo.cli.chat.command import chat
 from octavo.cli.errors import OctavoGroup
@@ -40,7 +41,7 @@ def octavo(
     """Octavo: large-language-model inference on plain CPUs."""
 
 
-for command in (run, chat, serve, pull, inspect, version):
+for command in (run, chat, serve, batch, pull, inspect, version):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")

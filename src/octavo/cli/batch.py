@@ -1,0 +1,189 @@
+"""`octavo batch`: a file of requests, answered by an engine in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from octavo.cli.errors import usage_error
+from octavo.cli.options import (
+    Backend,
+    EngineChoices,
+    KvDtype,
+    KvMemory,
+    MaxModelLen,
+    Threads,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    from octavo.batch import BadLine, Item, Journal, Tally
+    from octavo.engine import EngineOptions
+
+
+def batch(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT", exists=True, dir_okay=False, help="Requests, one JSON object a line."
+        ),
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="OUTPUT", dir_okay=False, help="Where records go; grows by lines."),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Answer every request with this model.",
+            show_default="what the first request names",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, help="Requests that run at once.")
+    ] = 16,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    threads: Threads = 0,
+    backend: Backend = "cpu",
+    weights: Weights = "native",
+    kv_dtype: KvDtype = "auto",
+    max_model_len: MaxModelLen = None,
+    kv_cache_memory: KvMemory = None,
+) -> None:
+    """Answer a file of requests in OpenAI's batch format, without a server.
+
+    Each line of INPUT is {"custom_id": ..., "url": "/v1/chat/completions", "body": {...}}; each line
+    of OUTPUT is the record of one. A malformed line gets a record that says why. After Ctrl-C, a
+    kill or a full disk the same command goes on where it stopped.
+
+    [bold]Examples[/bold]
+
+    octavo batch requests.jsonl answers.jsonl --model smollm2
+
+    octavo batch requests.jsonl answers.jsonl -c 32 --json
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("fastapi", "pydantic", "zmq")):
+        usage_error("what batches need is not installed: pip install 'octavo[serve]'")
+    if target.exists() and target.samefile(source):
+        usage_error("OUTPUT is INPUT; choose another file")
+    from octavo.batch import Journal, Tally, count_lines
+
+    started = time.perf_counter()
+    chosen = model or _first_model(source)
+    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    engine = choices.options(chosen, max_num_seqs=max(concurrency, 1))
+    tally = Tally()
+    with source.open("rb") as file:
+        total = count_lines(file)
+    with Journal(target, tally.add) as journal:
+        before = tally.completed + tally.failed
+        with _progress(total, before, quiet) as advance:
+            _run(source, journal, tally, engine, concurrency, model, advance)
+    summary = _summary(total, before, tally, time.perf_counter() - started)
+    print(json.dumps(summary)) if as_json else print(_sentence(summary, target), file=sys.stderr)
+
+
+def _run(
+    source: Path,
+    journal: Journal,
+    tally: Tally,
+    options: EngineOptions,
+    concurrency: int,
+    model: str | None,
+    advance: Callable[[], None],
+) -> None:
+    if not any(not tally.settles(item) for item in _items(source, model)):
+        return  # nothing is left to do, so no model is loaded
+    from dataclasses import replace
+
+    from octavo.cli.progress import download_progress
+    from octavo.engine import AsyncEngine
+    from octavo.serving.offline import run_offline
+    from octavo.weights import resolve
+
+    with download_progress() as progress:
+        path = str(resolve(options.model, progress))
+        engine = AsyncEngine.from_options(replace(options, model=path), progress)
+    with engine:
+        asyncio.run(
+            run_offline(
+                engine,
+                path,
+                _items(source, model),
+                journal,
+                tally,
+                model=options.model,
+                concurrency=concurrency,
+                on_record=advance,
+            )
+        )
+
+
+def _items(source: Path, model: str | None) -> Iterator[Item | BadLine]:
+    from octavo.batch import read_items
+    from octavo.serving.offline import with_model
+
+    with source.open("rb") as file:
+        for item in read_items(file):
+            yield item if model is None else with_model(item, model)
+
+
+def _first_model(source: Path) -> str:
+    """The model that the first request with a model names."""
+    from octavo.batch import Item, read_items
+
+    with source.open("rb") as file:
+        for item in read_items(file):
+            if isinstance(item, Item) and isinstance(item.body.get("model"), str):
+                return str(item.body["model"])
+    usage_error("no request names a model; say which with --model")
+
+
+@contextmanager
+def _progress(total: int, done: int, quiet: bool) -> Iterator[Callable[[], None]]:
+    """A bar on stderr with the time left, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("requests", total=total, completed=done)
+        yield lambda: bar.advance(task)
+
+
+def _summary(total: int, before: int, tally: Tally, seconds: float) -> dict[str, Any]:
+    return {
+        "total": total,
+        "completed": tally.completed,
+        "failed": tally.failed,
+        "resumed": before,
+        "input_tokens": tally.input_tokens,
+        "cached_tokens": tally.cached_tokens,
+        "output_tokens": tally.output_tokens,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _sentence(summary: dict[str, Any], target: Path) -> str:
+    resumed = f", {summary['resumed']} of them before" if summary["resumed"] else ""
+    return (
+        f"{summary['completed']} of {summary['total']} requests answered, "
+        f"{summary['failed']} failed{resumed}; {summary['output_tokens']:,} tokens in "
+        f"{summary['seconds']:.1f} s -> {target}"
+    )

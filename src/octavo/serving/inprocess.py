@@ -1,0 +1,46 @@
+"""The engine in this process behind the server's contract, for work without a network."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from octavo.engine import AsyncEngine, EngineStats
+from octavo.engine.messages import Ready
+from octavo.engine.options import EngineOptions
+from octavo.engine.process import EngineState
+from octavo.engine.types import Delta, Request
+
+
+class LocalClient:
+    """A context.EngineClient round an AsyncEngine, which it owns: `close` closes it."""
+
+    def __init__(self, engine: AsyncEngine, model_path: str) -> None:
+        self.options: EngineOptions = engine.options
+        self.state = EngineState("ready")
+        self.ready_info: Ready | None = Ready(
+            engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)
+        )
+        self.num_restarts = 0
+        self._engine, self._path = engine, model_path
+
+    async def start(self) -> None:
+        """It has started already."""
+
+    async def wait_located(self) -> str:
+        """The model's path on this machine."""
+        return self._path
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Deltas of a request; closing the generator aborts it."""
+        async with aclosing(self._engine.stream(request)) as deltas:  # type: ignore[type-var]
+            async for delta in deltas:
+                yield delta
+
+    async def stats(self, timeout_s: float = 5.0) -> EngineStats:
+        """A snapshot of the engine's counters."""
+        return self._engine.stats()
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        self._engine.close()
