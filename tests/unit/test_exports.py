@@ -10,6 +10,7 @@ import octavo
 
 PACKAGES = [
     "backends",
+    "batch",
     "bench",
     "cache",
     "cli",

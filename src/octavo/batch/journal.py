@@ -6,6 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,10 +70,8 @@ class Journal:
     def close(self) -> None:
         """Sync and give the file up. Idempotent."""
         if self._file >= 0:
-            try:
+            with suppress(OSError):  # of the disk: append has told it, nothing is left to do
                 self.sync()
-            except OSError:
-                pass  # an error of the disk, told by append; nothing is left to do here
             os.close(self._file)
             self._file = -1
 

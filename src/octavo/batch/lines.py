@@ -105,11 +105,9 @@ def _url(data: dict[str, Any], endpoint: str | None) -> str:
         raise _LineError("invalid_method", "method: expected POST", "method")
     url = data.get("url", endpoint)
     allowed = (endpoint,) if endpoint else ENDPOINTS
-    if url not in allowed:
-        expected = " or ".join(str(one) for one in allowed)
-        raise _LineError("invalid_url", f"url: expected {expected}", "url")
-    found: str = url
-    return found
+    if not isinstance(url, str) or url not in allowed:
+        raise _LineError("invalid_url", f"url: expected {' or '.join(allowed)}", "url")
+    return url
 
 
 def _body(data: dict[str, Any]) -> dict[str, Any]:

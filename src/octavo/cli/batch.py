@@ -66,9 +66,9 @@ def batch(
 ) -> None:
     """Answer a file of requests in OpenAI's batch format, without a server.
 
-    Each line of INPUT is {"custom_id": ..., "url": "/v1/chat/completions", "body": {...}}; each line
-    of OUTPUT is the record of one. A malformed line gets a record that says why. After Ctrl-C, a
-    kill or a full disk the same command goes on where it stopped.
+    A line of INPUT is {"custom_id": ..., "url": "/v1/chat/completions", "body": {...}}; a line of
+    OUTPUT is the record of one. A malformed line gets a record that says why. After Ctrl-C, a kill
+    or a full disk the same command goes on where it stopped.
 
     [bold]Examples[/bold]
 

@@ -17,10 +17,12 @@ from octavo.cli.options import (
     ModelArg,
     Threads,
     Weights,
+    parse_size,
 )
 from octavo.errors import EngineError
 
 HTTP = "HTTP"
+FILES = "Files and batches"
 
 
 def serve(
@@ -70,6 +72,31 @@ def serve(
     scheduling_policy: Annotated[
         str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
     ] = "fcfs",
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir",
+            metavar="FOLDER",
+            rich_help_panel=FILES,
+            help="Keep uploaded files and batches here.",
+            show_default="no files, no batches",
+        ),
+    ] = None,
+    max_file_size: Annotated[
+        int,
+        typer.Option(
+            metavar="SIZE", parser=parse_size, rich_help_panel=FILES, help="Largest upload."
+        ),
+    ] = "256M",  # type: ignore[assignment]  # parsed
+    max_data_size: Annotated[
+        int,
+        typer.Option(
+            metavar="SIZE", parser=parse_size, rich_help_panel=FILES, help="All files together."
+        ),
+    ] = "8G",  # type: ignore[assignment]  # parsed
+    batch_concurrency: Annotated[
+        int, typer.Option(min=1, rich_help_panel=FILES, help="Requests of a batch run at once.")
+    ] = 8,
     log_level: Annotated[
         str, typer.Option(rich_help_panel=HTTP, help="critical, error, warning, info or debug.")
     ] = "info",
@@ -106,6 +133,10 @@ def serve(
         api_keys=tuple(api_key or ()),
         served_model_names=tuple(served_model_name or ()),
         log_level=log_level,
+        data_dir=data_dir,
+        max_file_bytes=max_file_size,
+        max_data_bytes=max_data_size,
+        batch_concurrency=batch_concurrency,
     )
     try:
         run_server(engine, http)

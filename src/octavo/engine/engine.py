@@ -24,7 +24,7 @@ from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.text import TextStream
-from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics
+from octavo.engine.types import BACKGROUND_PRIORITY, Delta, FinishReason, Request, RequestMetrics
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
 from octavo.scheduler import Chunk, Schedule, Scheduler
@@ -235,7 +235,9 @@ class Engine:
     def _new_sample(self, state: RequestState, index: int) -> Sample:
         request, params = state.request, state.request.params
         limit = self.plan.max_model_len
-        priority = request.priority if self.options.scheduling_policy == "priority" else 0
+        priority = request.priority
+        if self.options.scheduling_policy != "priority":
+            priority = int(priority >= BACKGROUND_PRIORITY)
         text = None
         if self.tokenizer is not None and params.detokenize:
             text = TextStream(self.tokenizer, params)

@@ -7,6 +7,9 @@ from typing import Literal
 
 from octavo.decoding.params import SamplingParams
 
+BACKGROUND_PRIORITY = 1 << 32
+"""From here on a priority means, under any policy: after everybody else."""
+
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 

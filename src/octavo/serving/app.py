@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
 from octavo.serving.observe import Observer
 from octavo.serving.options import ServerOptions
+from octavo.serving.storage import Storage
 
 
 def create_app(client: EngineClient, options: ServerOptions | None = None) -> FastAPI:
@@ -30,8 +32,13 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await serving.start()
         try:
+            if options.data_dir is not None:
+                serving.storage = Storage(Path(options.data_dir), serving)
+                serving.storage.start(app)
             yield
         finally:
+            if serving.storage is not None:
+                await serving.storage.stop()
             await serving.close()
 
     app = FastAPI(title="Octavo", version=__version__, lifespan=lifespan)
@@ -41,6 +48,8 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.include_router(anthropic.router)
     app.include_router(ollama.router)
     app.include_router(tokens.router)
+    app.include_router(openai.files_router)
+    app.include_router(openai.batches_router)
     app.include_router(health.router)
     errors.install(app)
     if options.api_keys:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, Protocol, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastapi import Request
 
@@ -22,7 +23,12 @@ from octavo.serving.options import ServerOptions
 from octavo.serving.record import current_record
 from octavo.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from octavo.serving.storage import Storage
+
 Result = TypeVar("Result")
+in_background: ContextVar[bool] = ContextVar("in_background", default=False)
+"""Set in tasks whose requests give way to those of clients."""
 LONG_TEXT = 20_000  # characters from which tokenization leaves the event loop
 
 
@@ -65,6 +71,8 @@ class Serving:
         self.metrics.prefix_caching = client.options.enable_prefix_caching
         self.metrics.watch_engine_process(lambda: client.pid)
         self.created = int(time.time())
+        self.num_interactive = 0  # requests of clients that are being answered
+        self.storage: Storage | None = None
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_state = "loading"
         self._task: asyncio.Task[None] | None = None

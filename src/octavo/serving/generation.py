@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from octavo.engine.failures import error_of
 from octavo.engine.grammars import grammar_limits
-from octavo.engine.types import Delta, Request, TokenLogprobs
+from octavo.engine.types import BACKGROUND_PRIORITY, Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
-from octavo.serving.context import Serving
+from octavo.serving.context import Serving, in_background
 from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
 
@@ -32,7 +32,11 @@ class Generation:
         self.num_cached_tokens = 0
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
         self._n = requests[0].params.n
+        self._is_interactive = not in_background.get()
         self._check_grammars()
+        if not self._is_interactive:
+            for request in requests:
+                request.priority += BACKGROUND_PRIORITY
 
     def _check_grammars(self) -> None:
         """Refuse here what is plainly too much for the engine."""
@@ -48,6 +52,7 @@ class Generation:
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
         """(choice, delta) as they come. Errors are ApiErrors. Closing aborts what still runs."""
+        self._serving.num_interactive += self._is_interactive
         try:
             async with aclosing(self._merged()) as merged:
                 async for place, delta in merged:
@@ -58,6 +63,8 @@ class Generation:
         except OctavoError as error:
             self._serving.metrics.refused(type(error).__name__)
             raise translate(error, self._prompt_field) from error
+        finally:
+            self._serving.num_interactive -= self._is_interactive
 
     def _count(self, delta: Delta) -> None:
         if delta.error_kind is not None:

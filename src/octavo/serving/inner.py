@@ -12,10 +12,10 @@ INNER = "octavo.inner"
 """Key in an ASGI scope that marks such a call. No client can set it: it is not in the headers."""
 
 
-async def call_route(app: ASGIApp, path: str, body: bytes) -> tuple[int, Any]:
-    """POST `body` to `path`; (status, JSON of the answer). Cancelling aborts what runs for it."""
+async def call_route(app: ASGIApp, path: str, body: bytes, tenant: str = "") -> tuple[int, Any]:
+    """POST `body` to `path` for a tenant; (status, JSON of the answer). Cancelling aborts it."""
     answer = _Answer(body)
-    await app(_scope(path, len(body)), answer.receive, answer.send)
+    await app(_scope(path, len(body), tenant), answer.receive, answer.send)
     return answer.status, msgspec.json.decode(b"".join(answer.parts) or b"null")
 
 
@@ -42,7 +42,7 @@ class _Answer:
             self.parts.append(message.get("body", b""))
 
 
-def _scope(path: str, length: int) -> Scope:
+def _scope(path: str, length: int, tenant: str) -> Scope:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % length)]
     return {
         "type": "http",
@@ -57,6 +57,6 @@ def _scope(path: str, length: int) -> Scope:
         "headers": headers,
         "client": None,
         "server": None,
-        "state": {},
+        "state": {"tenant": tenant},
         INNER: True,
     }

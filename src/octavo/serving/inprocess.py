@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -22,6 +23,7 @@ class LocalClient:
             engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)
         )
         self.num_restarts = 0
+        self.pid = os.getpid()
         self._engine, self._path = engine, model_path
 
     async def start(self) -> None:

@@ -16,7 +16,9 @@ class ServerOptions:
     may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
     and when it is ready, "debug" also logs every request. metrics_compat: "vllm" serves the metrics
     that vLLM has under vLLM's names. log_format: "text" for people or "json". always_timings: every
-    answer brings the request's timings, not only those that ask for them.
+    answer brings the request's timings, not only those that ask for them. data_dir: the folder that keeps
+    uploaded files and batches (None: those routes are off), where a file may have max_file_bytes
+    and all together max_data_bytes. batch_concurrency: requests of a batch that run at once.
     """
 
     host: str = "127.0.0.1"
@@ -25,6 +27,10 @@ class ServerOptions:
     api_keys: tuple[str, ...] = ()
     max_body_bytes: int = 8 * 2**20
     shutdown_timeout_s: int = 15
+    data_dir: str | None = None
+    max_file_bytes: int = 256 * 2**20
+    max_data_bytes: int = 8 * 2**30
+    batch_concurrency: int = 8
     log_level: str = "info"
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"
