@@ -16,9 +16,10 @@ class ServerOptions:
     may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
     and when it is ready, "debug" also logs every request. metrics_compat: "vllm" serves the metrics
     that vLLM has under vLLM's names. log_format: "text" for people or "json". always_timings: every
-    answer brings the request's timings, not only those that ask for them. data_dir: the folder that keeps
-    uploaded files and batches (None: those routes are off), where a file may have max_file_bytes
-    and all together max_data_bytes. batch_concurrency: requests of a batch that run at once.
+    answer brings the request's timings, not only those that ask for them. data_dir: the folder that
+    keeps uploaded files and batches (None: those routes are off), where a file may have
+    max_file_bytes and all together max_data_bytes. batch_concurrency: requests of a batch that run
+    at once.
     """
 
     host: str = "127.0.0.1"
