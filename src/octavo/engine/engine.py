@@ -19,12 +19,12 @@ from octavo.engine.grammars import Grammars
 from octavo.engine.logprobs import sampled_logprobs, score_tokens
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, scheduler_config
-from octavo.engine.sample import RequestState, Sample, request_seed
+from octavo.engine.sample import RequestState, Sample, request_priority, request_seed
 from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.text import TextStream
-from octavo.engine.types import BACKGROUND_PRIORITY, Delta, FinishReason, Request, RequestMetrics
+from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
 from octavo.scheduler import Chunk, Schedule, Scheduler
@@ -235,9 +235,7 @@ class Engine:
     def _new_sample(self, state: RequestState, index: int) -> Sample:
         request, params = state.request, state.request.params
         limit = self.plan.max_model_len
-        priority = request.priority
-        if self.options.scheduling_policy != "priority":
-            priority = int(priority >= BACKGROUND_PRIORITY)
+        priority = request_priority(request, self.options.scheduling_policy)
         text = None
         if self.tokenizer is not None and params.detokenize:
             text = TextStream(self.tokenizer, params)

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from octavo.cache import BlockTable
 from octavo.decoding.matcher import Matcher
-from octavo.engine.types import FinishReason, Request, RequestMetrics, TokenLogprobs
+from octavo.engine.types import (
+    BACKGROUND_PRIORITY,
+    FinishReason,
+    Request,
+    RequestMetrics,
+    TokenLogprobs,
+)
 from octavo.scheduler import Sequence
 from octavo.scheduler.sequence import Rank
 
@@ -111,6 +117,13 @@ class Sample(Sequence):
         if len(self.ids) >= self.max_len:
             return "length", None
         return None, None
+
+
+def request_priority(request: Request, policy: str) -> int:
+    """The priority that counts under a scheduling policy; background work waits under any."""
+    if policy == "priority":
+        return request.priority
+    return int(request.priority >= BACKGROUND_PRIORITY)
 
 
 def request_seed(engine_seed: int, request: Request) -> int:

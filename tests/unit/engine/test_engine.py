@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.engine.types import BACKGROUND_PRIORITY
 from octavo.errors import (
     EngineError,
     InvalidParameterError,
@@ -290,3 +291,12 @@ def test_stats_count_tokens_and_steps() -> None:
     assert (stats.num_running, stats.num_waiting, stats.kv_usage) == (0, 0, 0.0)
     assert stats.last_step_tokens == 1
     assert stats.last_step_s > 0
+
+
+def test_background_work_waits_under_any_policy() -> None:
+    engine = null_engine(max_num_seqs=1)
+    low = request("low", [1, 2], priority=BACKGROUND_PRIORITY, max_tokens=2)
+    engine.add_request(low)
+    engine.add_request(request("high", [1, 2], max_tokens=2))
+    ended = [delta.request_id for delta in drain(engine) if delta.finish_reason]
+    assert ended == ["high", "low"]
