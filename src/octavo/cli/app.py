@@ -8,6 +8,7 @@ import typer
 
 from octavo.cli.batch import batch
 from octavo.cli.bench import app as bench_app
+from octavo.cli.bench_serve import bench_serve
 from octavo.cli.chat.command import chat
 from octavo.cli.errors import OctavoGroup
 from octavo.cli.eval import app as eval_app
@@ -43,5 +44,6 @@ def octavo(
 
 for command in (run, chat, serve, batch, pull, inspect, version):
     app.command()(command)
+bench_app.command("serve")(bench_serve)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")

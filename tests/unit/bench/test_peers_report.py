@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks.peers import driven
 from benchmarks.peers.driven import Driven
 from benchmarks.peers.peer import Task

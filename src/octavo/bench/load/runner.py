@@ -1,0 +1,141 @@
+"""Sends a load and collects the records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from octavo.bench.load.arrivals import ClosedLoop, OpenLoop, Trace
+from octavo.bench.load.client import Target, ask, find_model
+from octavo.bench.load.prompts import Prompt, PromptMix
+from octavo.bench.load.results import LoadResult, RequestRecord, Slo
+from octavo.errors import OctavoError
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+Load = ClosedLoop | OpenLoop | Trace
+
+
+def bench_server(
+    target: Target,
+    load: Load,
+    mix: PromptMix,
+    *,
+    num_requests: int | None = 100,
+    duration_s: float | None = None,
+    warmup: int = 2,
+    slo: Slo | None = None,
+    cost_per_hour: float | None = None,
+    on_record: Callable[[RequestRecord], None] | None = None,
+) -> LoadResult:
+    """Run a load to its end: num_requests sent, duration_s over, or the trace played; what is
+    under way then is waited for.
+
+    warmup: requests sent one by one before the clock starts. on_record: called after each answer.
+    Raises OctavoError if the server lists no model or no warm-up request is answered.
+    """
+    try:
+        import aiohttp
+    except ImportError:
+        raise OctavoError(
+            "bench: `octavo bench serve` needs aiohttp; pip install 'octavo[bench]'"
+        ) from None
+
+    async def run() -> tuple[list[RequestRecord], float]:
+        connector = aiohttp.TCPConnector(limit=0)
+        quiet = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=quiet, read_bufsize=2**18
+        ) as session:
+            found = target
+            if not found.model:
+                found = replace(target, model=await find_model(session, target))
+            sender = _Sender(session, found, on_record)
+            await sender.warm_up(mix, warmup)
+            return await sender.run(load, mix, num_requests, duration_s)
+
+    records, wall_s = asyncio.run(run())
+    if not records:
+        raise OctavoError("bench: no request was sent; give a longer --duration or --requests")
+    prompts = "as the trace says" if isinstance(load, Trace) else _describe(mix)
+    return LoadResult.of(
+        records, wall_s, load=str(load), prompts=prompts, slo=slo, cost_per_hour=cost_per_hour
+    )
+
+
+class _Sender:
+    def __init__(
+        self,
+        session: ClientSession,
+        target: Target,
+        on_record: Callable[[RequestRecord], None] | None,
+    ) -> None:
+        self._session, self._target, self._on_record = session, target, on_record
+        self._records: list[RequestRecord] = []
+        self._start = 0.0
+
+    async def warm_up(self, mix: PromptMix, count: int) -> None:
+        """Other prompts than the measured ones."""
+        prompts = replace(mix, seed=mix.seed + 1_000_003).prompts()
+        last = None
+        for prompt in islice(prompts, count):
+            last = await ask(self._session, self._target, prompt, time.perf_counter, 0.0)
+        if last is not None and not last.good:
+            raise OctavoError(
+                f"bench: {self._target.path} does not answer: {last.error or 'empty answer'}"
+            )
+
+    async def run(
+        self, load: Load, mix: PromptMix, num_requests: int | None, duration_s: float | None
+    ) -> tuple[list[RequestRecord], float]:
+        """All records and the seconds from the first request to the last answer."""
+        self._start = time.perf_counter()
+        match load:
+            case ClosedLoop(concurrency):
+                prompts = islice(mix.prompts(), num_requests)
+                clients = (self._client(prompts, duration_s) for _ in range(concurrency))
+                await asyncio.gather(*clients)
+            case OpenLoop():
+                pairs = zip(load.moments(), mix.prompts(), strict=False)
+                await self._open(islice(pairs, num_requests), duration_s)
+            case Trace(entries):
+                moments = (entry.at_s for entry in entries)
+                pairs = zip(moments, mix.follow(iter(entries)), strict=False)
+                await self._open(islice(pairs, num_requests), duration_s)
+        return self._records, self._now()
+
+    async def _client(self, prompts: Iterator[Prompt], duration_s: float | None) -> None:
+        for prompt in prompts:
+            if duration_s is not None and self._now() >= duration_s:
+                return
+            await self._send(prompt, self._now())
+
+    async def _open(self, pairs: Iterator[tuple[float, Prompt]], duration_s: float | None) -> None:
+        async with asyncio.TaskGroup() as group:
+            for moment, prompt in pairs:
+                if duration_s is not None and moment >= duration_s:
+                    return
+                await asyncio.sleep(max(0.0, moment - self._now()))
+                group.create_task(self._send(prompt, moment))
+
+    async def _send(self, prompt: Prompt, moment: float) -> None:
+        record = await ask(self._session, self._target, prompt, self._now, moment)
+        self._records.append(record)
+        if self._on_record is not None:
+            self._on_record(record)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def _describe(mix: PromptMix) -> str:
+    unit = "tokens" if mix.count_tokens else "words"
+    text = f"{mix.input_len} {unit} in, {mix.output_len} tokens out"
+    if mix.shared_len:
+        text += f", the first {mix.shared_len} {unit} one of {mix.num_shared}"
+    return text
