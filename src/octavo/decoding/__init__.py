@@ -5,6 +5,7 @@ from octavo.decoding.build import SamplingRow, build_batch, sample_seed
 from octavo.decoding.detokenizer import Detokenizer
 from octavo.decoding.grammar import Grammar
 from octavo.decoding.params import SamplingParams
+from octavo.decoding.repetition import RepetitionDetection
 from octavo.decoding.sample import sample_batch
 from octavo.decoding.stops import StopMatcher
 
@@ -12,6 +13,7 @@ __all__ = [
     "ROW_ERRORS",
     "Detokenizer",
     "Grammar",
+    "RepetitionDetection",
     "SampleResult",
     "SamplingBatch",
     "SamplingParams",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from octavo.decoding.grammar import Grammar
+from octavo.decoding.repetition import RepetitionDetection
 from octavo.errors import InvalidParameterError
 
 MAX_SAMPLES = 128
@@ -17,6 +18,9 @@ MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024  # characters
 MAX_BIASES = 4096
 MAX_STOP_TOKEN_IDS = 1024
+MAX_ALLOWED_TOKEN_IDS = 65536
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_LENGTH = 1024  # characters
 MAX_TOKEN_ID = 2**31 - 1
 
 # Inclusive ranges. A float must be finite besides; top_p and repetition_penalty exclude 0.
@@ -53,6 +57,8 @@ class SamplingParams:
     stop: one string, or a list or tuple of them; kept as a tuple.
     logit_bias: token id to a value in [-100, 100].
     grammar: what the text must match; end-of-sequence is allowed only where the match is complete.
+    allowed_token_ids: nothing else is drawn, end-of-sequence included. bad_words: token sequences
+    that do not occur in the output. repetition_detection: ends an answer that goes in circles.
     """
 
     n: int = 1
@@ -76,6 +82,10 @@ class SamplingParams:
     skip_special_tokens: bool = True
     detokenize: bool = True
     grammar: Grammar | None = None
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    repetition_detection: RepetitionDetection | None = None
+    spaces_between_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         for name, (low, high) in INT_RANGES.items():
@@ -83,8 +93,14 @@ class SamplingParams:
         for name, (least, most) in FLOAT_RANGES.items():
             self._set(name, _number(name, getattr(self, name), least, most))
         self._set("logit_bias", _biases(self.logit_bias))
-        self._set("stop", _stops(self.stop))
-        self._set("stop_token_ids", _token_ids(self.stop_token_ids))
+        self._set("stop", _texts("stop", self.stop, MAX_STOPS, MAX_STOP_LENGTH))
+        words = _texts("bad_words", self.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
+        self._set("bad_words", words)
+        ids = _token_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
+        self._set("stop_token_ids", ids)
+        if self.allowed_token_ids is not None:
+            allowed = _token_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
+            self._set("allowed_token_ids", allowed)
         for flag in fields(self):
             if flag.type == "bool" and not isinstance(getattr(self, flag.name), bool):
                 raise _bad(flag.name, getattr(self, flag.name), "true or false")
@@ -92,8 +108,8 @@ class SamplingParams:
 
     def check_vocab(self, vocab_size: int) -> None:
         """Raise InvalidParameterError if a token id named here is not in the vocabulary."""
-        for name in ("logit_bias", "stop_token_ids"):
-            for token in getattr(self, name):
+        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name) or ():
                 if token >= vocab_size:
                     raise _bad(name, token, f"token ids below {vocab_size}")
 
@@ -111,6 +127,19 @@ class SamplingParams:
             )
         if self.stop and not self.detokenize:
             raise InvalidParameterError("stop", "needs detokenize to be true")
+        if self.allowed_token_ids == ():
+            raise InvalidParameterError("allowed_token_ids", "is empty; no token could be drawn")
+        if not self.spaces_between_special_tokens:
+            raise InvalidParameterError(
+                "spaces_between_special_tokens", "false is not supported by this engine"
+            )
+        self._check_types()
+
+    def _check_types(self) -> None:
+        for name, kind in (("grammar", Grammar), ("repetition_detection", RepetitionDetection)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise _bad(name, value, f"a {kind.__name__}")
 
 
 def _bad(name: str, got: object, expected: str) -> InvalidParameterError:
@@ -161,26 +190,22 @@ def _biases(value: Any) -> dict[int, float]:
     return result
 
 
-def _stops(value: Any) -> tuple[str, ...]:
+def _texts(name: str, value: Any, most: int, longest: int) -> tuple[str, ...]:
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, list | tuple) or not all(isinstance(s, str) for s in value):
-        raise _bad("stop", value, "a string or a list of strings")
-    if len(value) > MAX_STOPS:
-        raise InvalidParameterError("stop", f"has {len(value)} strings, at most {MAX_STOPS}")
-    if not all(0 < len(s) <= MAX_STOP_LENGTH for s in value):
-        raise InvalidParameterError(
-            "stop", f"each string must have from 1 to {MAX_STOP_LENGTH} characters"
-        )
+        raise _bad(name, value, "a string or a list of strings")
+    if len(value) > most:
+        raise InvalidParameterError(name, f"has {len(value)} strings, at most {most}")
+    if not all(0 < len(s) <= longest for s in value):
+        raise InvalidParameterError(name, f"each string must have from 1 to {longest} characters")
     return tuple(value)
 
 
-def _token_ids(value: Any) -> tuple[int, ...]:
+def _token_ids(name: str, value: Any, most: int) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise _bad("stop_token_ids", value, "a list of token ids")
-    ids = tuple(_integer("stop_token_ids", v, 0, MAX_TOKEN_ID) or 0 for v in value)
-    if len(ids) > MAX_STOP_TOKEN_IDS:
-        raise InvalidParameterError(
-            "stop_token_ids", f"has {len(ids)} ids, at most {MAX_STOP_TOKEN_IDS}"
-        )
+        raise _bad(name, value, "a list of token ids")
+    ids = tuple(_integer(name, v, 0, MAX_TOKEN_ID) or 0 for v in value)
+    if len(ids) > most:
+        raise InvalidParameterError(name, f"has {len(ids)} ids, at most {most}")
     return ids

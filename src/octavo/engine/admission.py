@@ -19,6 +19,8 @@ def check_request(
         raise InvalidParameterError("n", f"got {params.n}, but this engine runs {max_rows} rows")
     if params.stop and not has_tokenizer:
         raise InvalidParameterError("stop", "this model has no tokenizer; use stop_token_ids")
+    if params.bad_words and not has_tokenizer:
+        raise InvalidParameterError("bad_words", "this model has no tokenizer to cut them up with")
     if params.grammar is not None:
         _check_grammar(params.grammar, has_tokenizer)
     num_prompt = len(request.prompt_ids)

@@ -10,6 +10,7 @@ import numpy as np
 
 from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
+from octavo.decoding.bad_words import BadWords
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.build import sample_seed
 from octavo.decoding.params import SamplingParams
@@ -21,6 +22,7 @@ from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, scheduler_config
 from octavo.engine.sample import RequestState, Sample, request_priority, request_seed
 from octavo.engine.sampling_rows import SamplingRows
+from octavo.engine.scoring import iter_logits
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.text import TextStream
@@ -170,24 +172,12 @@ class Engine:
         return np.concatenate([part.copy() for part in self.iter_logits(token_ids)])
 
     def iter_logits(self, token_ids: list[int], first: int = 0) -> Iterator[Floats]:
-        """Logits after token_ids[first:], in order and in pieces [n, vocab], each valid until the
-        next. Holds free KV blocks until it ends; the prefix cache is neither read nor written."""
+        """Logits after token_ids[first:], in pieces; see `scoring.iter_logits`."""
         self._check_open()
         ids = list(token_ids)
         self.check(Request("logits", ids, _SCORE_ONLY))
-        table = self._cache.new_table(use_index=False)
-        if not self._cache.can_allocate(table, 0, len(ids)):
-            raise EngineError("engine: no free KV blocks for logits; let running requests finish")
-        self._cache.allocate(table, 0, len(ids))
-        try:
-            for start in range(0, len(ids), self._max_rows):
-                count = min(self._max_rows, len(ids) - start)
-                step = self._builder.lone(ids, table, start, count, max(0, first - start))
-                logits = self._executable.forward(step)
-                if len(logits):
-                    yield logits
-        finally:
-            self._cache.free(table)
+        cache, builder = self._cache, self._builder
+        yield from iter_logits(self._executable, cache, builder, ids, first, self._max_rows)
 
     def clear_prefix_cache(self) -> None:
         """Forget all cached prefixes."""
@@ -224,7 +214,9 @@ class Engine:
         self._arrivals += 1
         arrival = request.arrival_s or time.monotonic()
         state = RequestState(request, RequestMetrics(arrival), num_live=request.params.n)
-        state.samples = [self._new_sample(state, i) for i in range(request.params.n)]
+        words, tokenizer = request.params.bad_words, self.tokenizer
+        bad_words = BadWords(tokenizer, words) if words and tokenizer is not None else None
+        state.samples = [self._new_sample(state, i, bad_words) for i in range(request.params.n)]
         leader = state.samples[0]
         leader.followers = state.samples[1:]
         if request.params.prompt_logprobs is not None:
@@ -232,7 +224,7 @@ class Engine:
             state.prompt_logprobs = [None]
         return state
 
-    def _new_sample(self, state: RequestState, index: int) -> Sample:
+    def _new_sample(self, state: RequestState, index: int, bad_words: BadWords | None) -> Sample:
         request, params = state.request, state.request.params
         limit = self.plan.max_model_len
         priority = request_priority(request, self.options.scheduling_policy)
@@ -250,6 +242,7 @@ class Engine:
             limit,
             self._eos_ids,
             text,
+            bad_words,
         )
 
     def _queue(self, state: RequestState) -> None:

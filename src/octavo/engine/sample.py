@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -22,8 +23,12 @@ from octavo.scheduler import Sequence
 from octavo.scheduler.sequence import Rank
 
 if TYPE_CHECKING:
+    from octavo.decoding.bad_words import BadWords
     from octavo.decoding.grammar_compiler import CompiledGrammar
     from octavo.engine.text import TextStream
+
+
+REPEATED = "repetition_detected"
 
 
 @dataclass(eq=False)
@@ -45,6 +50,7 @@ class Sample(Sequence):
     output has come in its grammar, if it has one. done: its last delta is made."""
 
     __slots__ = (
+        "_bad_words",
         "_history",
         "_history_len",
         "banned",
@@ -71,6 +77,7 @@ class Sample(Sequence):
         max_len: int,
         eos_ids: tuple[int, ...],
         text: TextStream | None,
+        bad_words: BadWords | None = None,
     ) -> None:
         super().__init__(list(state.request.prompt_ids), table, rank)
         params = state.request.params
@@ -84,6 +91,7 @@ class Sample(Sequence):
             frozenset() if params.ignore_eos else frozenset(eos_ids)
         )
         self.banned = tuple(sorted(self.stop_ids)) if params.min_tokens > 0 else ()
+        self._bad_words = bad_words
         self.text = text
         self.matcher: Matcher | None = None
         self.done = False
@@ -102,20 +110,35 @@ class Sample(Sequence):
         self._history_len = count
         return self._history[:count]
 
+    @property
+    def may_ban(self) -> bool:
+        """Whether `bans` may ever name a token."""
+        return bool(self.banned) or self._bad_words is not None
+
+    def bans(self) -> Ids[int]:
+        """Tokens that must not come next."""
+        banned = self.banned if self.num_output < self.params.min_tokens else ()
+        if self._bad_words is None:
+            return banned
+        return [*banned, *self._bad_words.after(self.ids, self.num_prompt)]
+
     def constrain(self, grammar: CompiledGrammar) -> None:
         """Hold the output to a grammar, from its first token on."""
         self.matcher = grammar.new_matcher()
         self.matcher.advance(self.ids[self.num_prompt :])
 
-    def end_by(self, token: int) -> tuple[FinishReason | None, int | None]:
+    def end_by(self, token: int) -> tuple[FinishReason | None, int | str | None]:
         """Whether the token just appended ends the sample, and the stop id to report: None for
-        an end-of-sequence token, as vLLM does."""
+        an end-of-sequence token, as vLLM does, and REPEATED for an answer that goes in circles."""
         if token in self.stop_ids:
             return "stop", token if token in self.params.stop_token_ids else None
         if self.matcher is not None and self.matcher.is_complete:
             return "stop", None
         if len(self.ids) >= self.max_len:
             return "length", None
+        detection = self.params.repetition_detection
+        if detection is not None and detection.found(self.ids, self.num_prompt):
+            return "stop", REPEATED
         return None, None
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from octavo.decoding.batch import SamplingBatch
 from octavo.engine.sample import Sample
-from octavo.engine.token_masks import TokenMasks
+from octavo.engine.token_masks import TokenMasks, needs_mask
 
 _NO_INTS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 _NO_FLOATS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
@@ -75,8 +75,8 @@ class SamplingRows:
     def _gather(self, rows: list[int], drawing: list[Sample]) -> SamplingBatch:
         at = np.array(rows, dtype=np.intp)
         self._penalised = [s for s in drawing if s.penalised]
-        self._banning = [s for s in drawing if s.banned]
-        self._masked = any(s.matcher is not None for s in drawing)
+        self._banning = [s for s in drawing if s.may_ban]
+        self._masked = any(needs_mask(s) for s in drawing)
         none = np.zeros(len(rows) + 1, dtype=np.int32)
         bias_ids, bias_values, bias_start = _biases(drawing) or (_NO_INTS, _NO_FLOATS, none)
         return SamplingBatch(
@@ -111,7 +111,7 @@ class SamplingRows:
         )
 
     def _with_bans(self, batch: SamplingBatch, drawing: list[Sample]) -> SamplingBatch:
-        banned = [s.banned if s.num_output < s.params.min_tokens else () for s in drawing]
+        banned = [s.bans() for s in drawing]
         return replace(
             batch,
             banned=np.array([i for ids in banned for i in ids], dtype=np.int32),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.decoding.matcher import Masks
-from octavo.engine.sample import Sample
+from octavo.engine.sample import RequestState, Sample
 
 _ALL = np.uint32(0xFFFFFFFF)
+
+
+def needs_mask(sample: Sample) -> bool:
+    """Whether some tokens are closed to the sample."""
+    return sample.matcher is not None or sample.params.allowed_token_ids is not None
 
 
 class TokenMasks:
@@ -16,6 +24,7 @@ class TokenMasks:
     def __init__(self, vocab_size: int) -> None:
         self._num_words = (vocab_size + 31) // 32
         self._buffer: Masks = np.zeros((0, self._num_words), dtype=np.uint32)
+        self._allowed: WeakKeyDictionary[RequestState, NDArray[np.uint32]] = WeakKeyDictionary()
 
     def fill(self, drawing: list[Sample]) -> Masks:
         """Masks [len(drawing), words] for these samples, valid until the next call. A row without
@@ -28,4 +37,16 @@ class TokenMasks:
                 masks[row] = _ALL
             else:
                 sample.matcher.fill(masks, row)
+            if sample.params.allowed_token_ids is not None:
+                masks[row] &= self._allowed_words(sample.state)
         return masks
+
+    def _allowed_words(self, state: RequestState) -> NDArray[np.uint32]:
+        """The request's allowed_token_ids as a mask, worked out once."""
+        if (words := self._allowed.get(state)) is None:
+            ids = np.array(state.request.params.allowed_token_ids, dtype=np.int64)
+            bits = np.zeros(self._num_words * 32, dtype=np.uint8)
+            bits[ids] = 1
+            words = np.packbits(bits, bitorder="little").view(np.uint32)
+            self._allowed[state] = words
+        return words
