@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
 from octavo.serving import ServerOptions, create_app
-from octavo.serving.server import listen
+from octavo.serving.server import listen, uvicorn_config
 from tests.serving.tiny_model import FACTORY
 
 MODEL = "tiny"
@@ -31,6 +33,7 @@ class LiveServer:
     client: EngineProcess
     loop: asyncio.AbstractEventLoop
     http: httpx.Client
+    app: FastAPI
 
     def complete(self, prompt: str = "a", **body: Any) -> httpx.Response:
         """POST /v1/completions."""
@@ -76,6 +79,7 @@ def live_server(
     factory: str = FACTORY,
     server: ServerOptions | None = None,
     wait: bool = True,
+    verify: ssl.SSLContext | bool = True,
     **engine: Any,
 ) -> Iterator[LiveServer]:
     """Run a server; with `wait`, until it is ready."""
@@ -84,13 +88,9 @@ def live_server(
     )
     options = server or ServerOptions(served_model_names=(MODEL,))
     with listen("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(
-            create_app(client, options),
-            log_level="warning",
-            timeout_graceful_shutdown=2,
-            lifespan="on",
-        )
-        runner = uvicorn.Server(config)
+        options = replace(options, shutdown_timeout_s=2)
+        app = create_app(client, options)
+        runner = uvicorn.Server(uvicorn_config(app, options))
         loops: list[asyncio.AbstractEventLoop] = []
 
         async def main() -> None:
@@ -99,13 +99,14 @@ def live_server(
 
         thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-server")
         thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        scheme = "https" if options.tls else "http"
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         try:
             while not runner.started:
                 assert thread.is_alive()
                 time.sleep(0.01)
-            with httpx.Client(base_url=url, timeout=30) as http:
-                live = LiveServer(url, client, loops[0], http)
+            with httpx.Client(base_url=url, timeout=30, verify=verify) as http:
+                live = LiveServer(url, client, loops[0], http, app)
                 if wait:
                     live.wait_status(200)
                 yield live

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli.errors import usage_error
+from octavo.cli.http_options import (
+    HTTP,
+    ApiKeyFile,
+    ApiKeyOption,
+    BodyTimeout,
+    CorsOrigin,
+    HeaderTimeout,
+    LogFormat,
+    LogLevel,
+    MaxBodySize,
+    MaxConnections,
+    MetricsCompat,
+    Timings,
+    TlsCertificate,
+    TlsClientCa,
+    TlsKey,
+    WriteTimeout,
+)
 from octavo.cli.options import (
     Backend,
     EngineChoices,
@@ -21,8 +39,10 @@ from octavo.cli.options import (
 )
 from octavo.errors import EngineError
 
-HTTP = "HTTP"
 FILES = "Files and batches"
+
+if TYPE_CHECKING:
+    from octavo.serving.options import TlsOptions
 
 
 def serve(
@@ -33,16 +53,17 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65535, rich_help_panel=HTTP, help="TCP port.")
     ] = 8000,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api-key",
-            envvar="OCTAVO_API_KEY",
-            rich_help_panel=HTTP,
-            help="Clients must send one of these. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    api_key: ApiKeyOption = None,
+    api_key_file: ApiKeyFile = None,
+    ssl_certfile: TlsCertificate = None,
+    ssl_keyfile: TlsKey = None,
+    ssl_ca_certs: TlsClientCa = None,
+    cors_origin: CorsOrigin = None,
+    max_body_size: MaxBodySize = "8M",  # type: ignore[assignment]  # the parser makes it an int
+    max_connections: MaxConnections = 2048,
+    header_timeout: HeaderTimeout = 10.0,
+    body_timeout: BodyTimeout = 20.0,
+    write_timeout: WriteTimeout = 60.0,
     served_model_name: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,9 +118,10 @@ def serve(
     batch_concurrency: Annotated[
         int, typer.Option(min=1, rich_help_panel=FILES, help="Requests of a batch run at once.")
     ] = 8,
-    log_level: Annotated[
-        str, typer.Option(rich_help_panel=HTTP, help="critical, error, warning, info or debug.")
-    ] = "info",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    metrics_compat: MetricsCompat = "octavo",
+    timings: Timings = False,
     threads: Threads = 0,
     backend: Backend = "cpu",
     weights: Weights = "native",
@@ -117,6 +139,7 @@ def serve(
         usage_error("the server's parts are not installed: pip install 'octavo[serve]'")
     from octavo.serving import ServerOptions
     from octavo.serving import serve as run_server
+    from octavo.serving.options import ClientLimits
 
     choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
     engine = choices.options(
@@ -131,14 +154,38 @@ def serve(
         host=host,
         port=port,
         api_keys=tuple(api_key or ()),
+        api_key_file=api_key_file,
+        tls=_tls(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+        cors_origins=tuple(cors_origin or ()),
+        limits=ClientLimits(header_timeout, body_timeout, 500, write_timeout, max_connections),
+        max_body_bytes=max_body_size,
         served_model_names=tuple(served_model_name or ()),
         log_level=log_level,
         data_dir=data_dir,
         max_file_bytes=max_file_size,
         max_data_bytes=max_data_size,
         batch_concurrency=batch_concurrency,
+        log_format=_one_of("--log-format", log_format, "text", "json"),
+        metrics_compat=_one_of("--metrics-compat", metrics_compat, "octavo", "vllm"),
+        always_timings=timings,
     )
     try:
         run_server(engine, http)
     except OSError as error:
         raise EngineError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsOptions | None:
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        usage_error("HTTPS needs both --ssl-certfile and --ssl-keyfile")
+    from octavo.serving.options import TlsOptions
+
+    return TlsOptions(certificate, key, client_ca)
+
+
+def _one_of(option: str, value: str, *known: str) -> Any:
+    if value not in known:
+        usage_error(f"{option}: got {value!r}, expected {' or '.join(known)}")
+    return value

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
 from octavo.serving import anthropic, errors, health, ollama, openai, tokens
@@ -52,12 +53,23 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.include_router(openai.batches_router)
     app.include_router(health.router)
     errors.install(app)
-    if options.api_keys:
-        app.add_middleware(ApiKeys, keys=options.api_keys)
-    app.add_middleware(
-        Observer, metrics=serving.metrics, always_timings=options.always_timings
-    )  # last: the outermost
+    _add_layers(app, serving, options)
     return app
+
+
+def _add_layers(app: FastAPI, serving: Serving, options: ServerOptions) -> None:
+    """What every request passes, the innermost first."""
+    if serving.keyring:
+        app.add_middleware(ApiKeys, keyring=serving.keyring)
+    if options.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=("X-Request-Id", "Retry-After", "Server-Timing"),
+        )
+    app.add_middleware(Observer, metrics=serving.metrics, always_timings=options.always_timings)
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

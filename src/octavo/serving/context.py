@@ -18,6 +18,7 @@ from octavo.engine.types import Delta
 from octavo.engine.types import Request as EngineRequest
 from octavo.errors import OctavoError
 from octavo.serving.errors import ApiError, not_ready
+from octavo.serving.keys import load_keyring
 from octavo.serving.metrics import Metrics
 from octavo.serving.options import ServerOptions
 from octavo.serving.record import current_record
@@ -66,6 +67,7 @@ class Serving:
     def __init__(self, client: EngineClient, options: ServerOptions) -> None:
         self.client, self.options = client, options
         self.names = options.served_model_names or (client.options.model,)
+        self.keyring = load_keyring(options.api_keys, options.api_key_file)
         self.metrics = Metrics(self.names[0], options.metrics_compat)
         self.metrics.kv_dtype = client.options.kv_dtype
         self.metrics.prefix_caching = client.options.enable_prefix_caching

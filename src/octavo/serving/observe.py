@@ -71,6 +71,7 @@ class _Exchange:
             given if given and not self._id_is_bad else uuid.uuid4().hex,
             scope["method"],
             scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace"),
+            tenant=scope.get("state", {}).get("tenant", ""),  # of a batch's request
             wants_timings=observer.always_timings,
         )
         if wanted in ("1", "true", "yes"):
@@ -96,6 +97,13 @@ class _Exchange:
         if self._id_is_bad:
             message = "X-Request-Id: expected 1 to 128 letters, digits or any of . _ ~ : / + = @ -"
             error = ApiError(400, message, param="X-Request-Id", code="invalid_request_id")
+            await error.response(self._scope)(self._scope, self._receive, self._send)
+        elif self._scope["state"].get("crowded") and not self._record.path.startswith(QUIET):
+            headers = {"Connection": "close"}
+            message = "Too many connections; retry later."
+            error = ApiError(
+                *(503, message), code="too_many_connections", retry_after_s=1, headers=headers
+            )
             await error.response(self._scope)(self._scope, self._receive, self._send)
         else:
             await self._observer.app(self._scope, self._receive, self._send)

@@ -9,23 +9,50 @@ from octavo.serving.metric_names import Compat
 
 
 @dataclass(frozen=True)
+class TlsOptions:
+    """PEM files. client_ca_file: clients must show a certificate that it has signed."""
+
+    certificate_file: str
+    key_file: str
+    client_ca_file: str | None = None
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """header_timeout_s: from the first byte of a head (or the connection) to its end. A body must
+    bring min_body_bytes_per_s on average in every body_timeout_s. write_timeout_s: how long an
+    answer may wait for its reader. max_connections: at the same time."""
+
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 20.0
+    min_body_bytes_per_s: int = 500
+    write_timeout_s: float = 60.0
+    max_connections: int = 2048
+
+
+@dataclass(frozen=True)
 class ServerOptions:
     """port 0 chooses a free one. served_model_names: the model's names in the API, the first one
-    shown; empty for the name it was asked for by. api_keys: clients must send one of them (not for
-    /health). max_body_bytes: larger bodies get 413. shutdown_timeout_s: how long running requests
-    may go on after SIGTERM. log_level: "critical" to "trace"; "info" says where the server listens
-    and when it is ready, "debug" also logs every request. metrics_compat: "vllm" serves the metrics
-    that vLLM has under vLLM's names. log_format: "text" for people or "json". always_timings: every
-    answer brings the request's timings, not only those that ask for them. data_dir: the folder that
-    keeps uploaded files and batches (None: those routes are off), where a file may have
-    max_file_bytes and all together max_data_bytes. batch_concurrency: requests of a batch that run
-    at once.
+    shown; empty for the name it was asked for by. api_keys, api_key_file: clients must send one of
+    these keys; see keys.read_key_file. tls: HTTPS instead of HTTP. cors_origins: web pages from
+    there may call ("*": from anywhere). limits: on slow and many clients. max_body_bytes: larger
+    bodies get 413. shutdown_timeout_s: how long running requests may go on after SIGTERM.
+    log_level: "critical" to "trace"; "info" says where the server listens and when it is ready,
+    "debug" also logs every request. metrics_compat: "vllm" serves the metrics that vLLM has under
+    vLLM's names. log_format: "text" for people or "json". always_timings: every answer brings the
+    request's timings, not only those that ask for them. data_dir: the folder that keeps uploaded
+    files and batches (None: those routes are off), where a file may have max_file_bytes and all
+    together max_data_bytes. batch_concurrency: requests of a batch that run at once.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     served_model_names: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
+    api_key_file: str | None = None
+    tls: TlsOptions | None = None
+    cors_origins: tuple[str, ...] = ()
+    limits: ClientLimits = ClientLimits()
     max_body_bytes: int = 8 * 2**20
     shutdown_timeout_s: int = 15
     data_dir: str | None = None

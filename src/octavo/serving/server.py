@@ -7,12 +7,16 @@ import logging
 import socket
 
 import uvicorn
+from fastapi import FastAPI
 
 from octavo import logs
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
 from octavo.serving.app import create_app
+from octavo.serving.context import Serving
+from octavo.serving.guard import guarded
 from octavo.serving.options import ServerOptions
+from octavo.serving.tls import tls_context
 
 BACKLOG = 2048
 
@@ -42,18 +46,12 @@ def serve(
 
 
 async def _serve(client: EngineProcess, options: ServerOptions, listener: socket.socket) -> None:
-    config = uvicorn.Config(
-        create_app(client, options),
-        log_config=None,
-        timeout_graceful_shutdown=options.shutdown_timeout_s,
-        access_log=False,
-        server_header=False,
-        lifespan="on",
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(create_app(client, options), options))
     watches = [
         asyncio.create_task(_stop_when_dead(client, server), name="engine-watch"),
-        asyncio.create_task(_announce(client, _url(listener)), name="announcement"),
+        asyncio.create_task(
+            _announce(client, _url(listener, options.tls is not None)), name="announcement"
+        ),
     ]
     await server.serve(sockets=[listener])
     for watch in watches:
@@ -73,9 +71,30 @@ async def _announce(client: EngineProcess, address: str) -> None:
     _log.info("ready, %s answers at %s/v1", model, address)
 
 
-def _url(listener: socket.socket) -> str:
+def uvicorn_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
+    """How uvicorn runs an app of `create_app`. Raises InvalidParameterError if TLS files are not
+    usable."""
+    serving: Serving = app.state.serving
+    config = uvicorn.Config(
+        app,
+        http=guarded(options.limits, serving.metrics.http),
+        ws="none",
+        log_config=None,
+        timeout_graceful_shutdown=options.shutdown_timeout_s,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+    )
+    if options.tls is not None:
+        config.load()  # which would unset it
+        config.ssl = tls_context(options.tls)
+    return config
+
+
+def _url(listener: socket.socket, tls: bool) -> str:
+    scheme = "https" if tls else "http"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:
