@@ -17,6 +17,7 @@ from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
 from octavo.serving.observe import Observer
+from octavo.serving.openai import responses
 from octavo.serving.options import ServerOptions
 from octavo.serving.storage import Storage
 
@@ -40,12 +41,15 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
         finally:
             if serving.storage is not None:
                 await serving.storage.stop()
+            await app.state.responses.close()
             await serving.close()
 
     app = FastAPI(title="Octavo", version=__version__, lifespan=lifespan)
     app.state.serving = serving
+    app.state.responses = responses.ResponseStore()
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.include_router(openai.router)
+    app.include_router(responses.router)
     app.include_router(anthropic.router)
     app.include_router(ollama.router)
     app.include_router(tokens.router)

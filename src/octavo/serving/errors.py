@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
@@ -111,7 +112,7 @@ def install(app: FastAPI) -> None:
     async def client_gone(request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody will read it
 
-    for kind in (ApiError, errors.OctavoError, HTTPException, Exception):
+    for kind in (ApiError, errors.OctavoError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, any_error)
     app.add_exception_handler(ClientGoneError, client_gone)
 
@@ -123,6 +124,10 @@ def as_api_error(request: Request, error: Exception) -> ApiError:
             return error
         case errors.OctavoError():
             return translate(error)
+        case RequestValidationError():  # of parameters in the path or the query
+            first = error.errors()[0]
+            param = str(first["loc"][-1])
+            return invalid(param, f"{param}: {first['msg']}")
         case HTTPException():
             message = f"{error.detail}: {request.method} {request.url.path}"
             return ApiError(error.status_code, message, headers=error.headers)

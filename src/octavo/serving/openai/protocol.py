@@ -75,12 +75,12 @@ class SamplingFields(StructureFields):
     def _params(self, **more: Any) -> SamplingParams:
         given = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) is not None}
         if self.logit_bias:
-            given["logit_bias"] = {_token_id(k): v for k, v in self.logit_bias.items()}
+            given["logit_bias"] = {token_id(k): v for k, v in self.logit_bias.items()}
         given["grammar"] = self.grammar()
         return SamplingParams(**{**given, **more})
 
 
-def _token_id(text: str) -> int:
+def token_id(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 10):
         raise InvalidParameterError("logit_bias", f"got the key {text[:20]!r}, expected token ids")
     return int(text)
