@@ -79,6 +79,12 @@ def serve(
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Token budget of one step.")
     ] = 512,
+    max_num_mixed_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, rich_help_panel="Engine", help="Prompt tokens of a step in which others decode."
+        ),
+    ] = 192,
     max_queue: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Requests that may wait.")
     ] = 1024,
@@ -146,6 +152,7 @@ def serve(
         model,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        max_num_mixed_tokens=max_num_mixed_tokens,
         max_queue=max_queue,
         enable_prefix_caching=prefix_caching,
         scheduling_policy=scheduling_policy,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from octavo.errors import InvalidParameterError
 
 _POSITIVE = (
-    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_queue"),
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens", "max_queue"),
     *("max_grammar_bytes", "max_grammar_depth"),
 )
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
@@ -27,11 +27,12 @@ class EngineOptions:
     fastest here, "int8" halves its memory. num_threads: 0 chooses from cores, affinity and quota.
     block_size: tokens of a KV block. max_model_len: prompt + output tokens of one request; None
     takes the model's context, or less if the KV cache cannot hold it. max_num_seqs and
-    max_num_batched_tokens: rows and tokens of one step. kv_cache_bytes or num_kv_blocks fix the
-    size of the KV cache; otherwise it follows from need and free memory. scheduling_policy:
-    "fcfs", or "priority" (lower first, may preempt). max_queue: requests waiting before
-    QueueFullError. max_grammar_bytes and max_grammar_depth: size and nesting of a request's schema
-    or grammar. seed: what seeds of requests without one are derived from.
+    max_num_batched_tokens: rows and tokens of one step. max_num_mixed_tokens: how many of them may
+    be of prompts while other requests decode; fewer make those wait less. kv_cache_bytes or
+    num_kv_blocks fix the size of the KV cache; otherwise it follows from need and free memory.
+    scheduling_policy: "fcfs", or "priority" (lower first, may preempt). max_queue: requests
+    waiting before QueueFullError. max_grammar_bytes and max_grammar_depth: size and nesting of a
+    request's schema or grammar. seed: what seeds of requests without one are derived from.
     """
 
     model: str
@@ -43,6 +44,7 @@ class EngineOptions:
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    max_num_mixed_tokens: int = 192
     kv_cache_bytes: int | None = None
     num_kv_blocks: int | None = None
     enable_prefix_caching: bool = True

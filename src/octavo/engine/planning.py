@@ -151,5 +151,6 @@ def scheduler_config(options: EngineOptions) -> SchedulerConfig:
     return SchedulerConfig(
         options.max_num_seqs,
         options.max_num_batched_tokens,
+        options.max_num_mixed_tokens,
         preempt_for_priority=options.scheduling_policy == "priority",
     )

@@ -3,8 +3,9 @@
 The rules, in the order they are applied:
 1. Every running decode gets its token. If one needs a block and none is free, the running sequence
    of the worst rank is preempted: its blocks are freed, its ids kept, it waits for recomputation.
-2. Running prefills continue in rank order with what is left of the budget, so a long prompt costs
-   running streams at most one budgeted step at a time.
+2. Running prefills continue in rank order with what is left of the budget. Beside decodes it is a
+   smaller one, so a prompt costs running streams little at a time; and streams that began together
+   drift apart, so that they do not all end, and send their next prompts, in the same moment.
 3. Waiting sequences are admitted in rank order, nobody overtaking, if a row is free and the blocks
    for all their ids are, with one block to spare for each running sequence: no one is admitted
    only to be preempted at once. Under the priority policy a waiting sequence may take the place of
@@ -29,11 +30,13 @@ _by_rank = attrgetter("rank")
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step.
+    """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step, of which
+    max_num_mixed_tokens may be of prompts if the step has decodes.
     preempt_for_priority: let a waiting sequence displace running ones of a larger priority."""
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    max_num_mixed_tokens: int = 192
     preempt_for_priority: bool = False
 
 
@@ -78,6 +81,8 @@ class Scheduler(Generic[S]):
         plan: Schedule[S] = Schedule()
         self._decode(plan)
         budget = self.config.max_num_batched_tokens - len(plan.decodes)
+        if plan.decodes:
+            budget = min(budget, self.config.max_num_mixed_tokens)
         for sequence in self.running:
             if sequence.prefilling and budget > 0:
                 budget -= self._add_chunk(plan, sequence, budget)

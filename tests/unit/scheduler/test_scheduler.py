@@ -29,13 +29,14 @@ class Driver:
     budget: int = 16
     priority: bool = False
     caching: bool = True
+    mixed: int = 1000
     memory: dict[int, tuple[int, ...]] = field(default_factory=dict)
     limits: dict[Sequence, int] = field(default_factory=dict)
     arrivals: int = 0
 
     def __post_init__(self) -> None:
         self.cache = KvCache(self.num_blocks, BLOCK, self.caching)
-        config = SchedulerConfig(self.rows, self.budget, self.priority)
+        config = SchedulerConfig(self.rows, self.budget, self.mixed, self.priority)
         self.scheduler: Scheduler[Sequence] = Scheduler(config, self.cache)
 
     def add(self, ids: list[int], outputs: int, n: int = 1, priority: int = 0) -> list[Sequence]:
@@ -121,6 +122,20 @@ def test_a_long_prompt_never_stalls_running_streams() -> None:
         assert plan.num_tokens == min(8, 1 + 50 - (steps - 1) * 7)
     assert steps == 8
     assert stream.num_output == 1 + steps
+
+
+def test_prompts_beside_decodes_have_a_smaller_budget() -> None:
+    d = Driver(budget=16, mixed=5)
+    (first,) = d.add([1] * 30, outputs=30)
+    assert [d.step().num_tokens for _ in range(2)] == [16, 14]  # nobody decodes: the whole budget
+    d.add([2] * 7, outputs=2)
+    d.add([3] * 7, outputs=2)
+    counts = []
+    for _ in range(3):
+        plan = d.step()
+        assert first in plan.decodes
+        counts.append([c.count for c in plan.chunks])
+    assert counts == [[5], [2, 3], [4]]
 
 
 def test_several_prompts_share_one_step() -> None:
@@ -281,6 +296,7 @@ request = st.tuples(
     budget=st.integers(3, 40),
     priority=st.booleans(),
     caching=st.booleans(),
+    mixed=st.integers(1, 40),
 )
 def test_every_request_gets_the_tokens_of_a_lone_run(
     requests: list[tuple[list[int], int, int, int, int, int]],
@@ -289,8 +305,9 @@ def test_every_request_gets_the_tokens_of_a_lone_run(
     budget: int,
     priority: bool,
     caching: bool,
+    mixed: int,
 ) -> None:
-    d = Driver(num_blocks, rows, budget, priority, caching)
+    d = Driver(num_blocks, rows, budget, priority, caching, mixed)
     aborts: list[tuple[int, list[Sequence]]] = []
     finished: list[tuple[list[Sequence], list[int], int]] = []
     now = 0
