@@ -142,7 +142,7 @@ auto quantize(const FloatMatrix& x) {
 
 void bind_linear(nb::module_& m) {
   m.def("active_isa", &active_isa,
-        "The instruction set of the kernels: avx512, avx2, neon or scalar.");
+        "The instruction set of the kernels: avx512, avxvnni, avx2, neon or scalar.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
         "Activations [M, K] as (int8 q[M, K], scale[M, K/32], scale * sum[M, K/32]).");
   m.def(
@@ -151,8 +151,9 @@ void bind_linear(nb::module_& m) {
         return plan_panels(static_cast<SourceType>(source), n, k, false).size_bytes();
       },
       nb::arg("source_type"), nb::arg("n"), nb::arg("k"), "Bytes of a packed [n, k] matrix.");
-  m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"),
-        nb::call_guard<nb::gil_scoped_release>(), "Best int8 rate in registers, operations/s.");
+  m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"), nb::arg("bits") = 4,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Best rate of int8 by weights of 4, 5, 6 or 8 bits in registers, operations/s.");
   m.def("measure_f32_peak", &measure_f32_peak, nb::arg("threads"),
         nb::call_guard<nb::gil_scoped_release>(), "Best float32 rate in registers, operations/s.");
   m.def("measure_bf16_peak", &measure_bf16_peak, nb::arg("threads"),

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <string>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -37,8 +39,24 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+// AVX-VNNI: leaf 7, subleaf 1, bit 4 of eax. The compilers in use do not all know its name.
+bool has_avxvnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
+
+// vpdpbusd on 256 bits, in either encoding.
+bool has_vnni256() {
+  return has_avxvnni() || has_avx512();
+}
+
+const KernelTable& vnni256_kernels() {
+  return has_avxvnni() ? avxvnni_kernels() : avx512vl_kernels();
+}
+
 // Best first.
 constexpr InstructionSet kSets[] = {{"avx512", has_avx512, avx512_kernels},
+                                    {"avxvnni", has_vnni256, vnni256_kernels},
                                     {"avx2", has_avx2, avx2_kernels},
                                     {"scalar", always, scalar_kernels}};
 

@@ -25,7 +25,8 @@ struct QuantTileArgs {
   size_t group_stride;   // bytes from one group to the next, of both
   float* out;            // element (first row, first weight row)
   int64_t ldo;
-  int valid;  // weight rows wanted, <= 16
+  int valid;    // weight rows wanted, <= 16
+  bool resume;  // go on from the sums in `out` (of the columns before these) instead of zero
 };
 
 struct FloatTileArgs {
@@ -41,17 +42,29 @@ struct FloatTileArgs {
 using QuantTileKernel = void (*)(const QuantTileArgs&);
 using FloatTileKernel = void (*)(const FloatTileArgs&);
 
+// With many rows of activations it pays to unpack a piece of a panel once and multiply it by all.
+// kExpandedGroupBytes: the most bytes of an unpacked group.
+constexpr size_t kExpandedGroupBytes = 640;
+struct ExpandedKernels {
+  // Unpacks groups [begin, end) of a panel, begin a multiple of 8.
+  void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
+  QuantTileKernel tile;  // takes what `expand` wrote as its panel
+};
+
 struct KernelTable {
   const char* isa;
   int quant_rows;  // most activation rows of a quantized tile
   int float_rows;  // most activation rows of a float tile
   QuantTileKernel (*quant)(SourceType source, int rows);
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
+  // The same sums from unpacked groups; null: never worth it.
+  ExpandedKernels (*expanded)(SourceType source, int rows) = nullptr;
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-  // For benchmarks: runs the set's best int8 multiply-add `loops` times in registers and returns
-  // the number of multiplications and additions done.
-  int64_t (*int8_loop)(int64_t loops);
+  // For benchmarks: runs about `loops` times some of the set's best multiply-adds of int8 by
+  // weights of `bits` bits (4, 5, 6, 8) in registers, exact to 32 bits, and returns the number of
+  // multiplications and additions done.
+  int64_t (*int8_loop)(int64_t loops, int bits);
   // For benchmarks: reads every byte (a multiple of 512) and returns something that depends on
   // them.
   int64_t (*read_loop)(const uint8_t* data, size_t bytes);
@@ -77,6 +90,8 @@ inline void set_terms(float amax, int first, int sum, QuantizedRows::Terms* term
 
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
+const KernelTable& avxvnni_kernels();   // vpdpbusd on 256 bits, of AVX-VNNI
+const KernelTable& avx512vl_kernels();  // the same, of AVX-512 VNNI and VL
 const KernelTable& avx512_kernels();
 const KernelTable& neon_kernels();
 

@@ -13,7 +13,7 @@ constexpr int kFloatRowsAvx512 = 6;
 
 FloatTileKernel float_kernel_avx512(PanelLayout layout, int rows);
 void quantize_group_avx512(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-int64_t int8_loop_avx512(int64_t loops);
+int64_t int8_loop_avx512(int64_t loops, int bits);
 int64_t f32_loop_avx512(int64_t loops);
 int64_t bf16_loop_avx512(int64_t loops);  // needs avx512bf16
 int64_t read_loop_avx512(const uint8_t* data, size_t bytes);

@@ -13,7 +13,7 @@ constexpr int kFloatRowsNeon = 3;
 
 FloatTileKernel float_kernel_neon(PanelLayout layout, int rows);
 void quantize_group_neon(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-int64_t int8_loop_neon(int64_t loops);
+int64_t int8_loop_neon(int64_t loops, int bits);
 int64_t f32_loop_neon(int64_t loops);
 int64_t read_loop_neon(const uint8_t* data, size_t bytes);
 

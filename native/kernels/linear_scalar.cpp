@@ -103,7 +103,7 @@ void quantize_group(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
   set_terms(amax, first, sum, terms);
 }
 
-int64_t int8_loop(int64_t loops) {
+int64_t int8_loop(int64_t loops, int) {
   volatile int8_t source = 3;
   const int8_t x = source;
   int32_t sum[8] = {};

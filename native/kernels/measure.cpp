@@ -50,9 +50,9 @@ class PageBuffer {
 };
 
 // The best of many runs of about a millisecond of `loop` on all threads at once, operations a
-// second; 0: no loop. Short and many, so that some run undisturbed where the machine is shared.
-double measure_peak(int64_t (*loop)(int64_t), int threads) {
-  if (loop == nullptr) return 0.0;
+// second. Short and many, so that some run undisturbed where the machine is shared.
+template <typename Loop>
+double measure_peak(Loop loop, int threads) {
   ThreadPool pool(threads);
   constexpr int64_t kLoops = 1 << 17;
   double best = 0.0;
@@ -109,16 +109,18 @@ struct Product {
 
 }  // namespace
 
-double measure_int8_peak(int threads) {
-  return measure_peak(kernels().int8_loop, threads);
+double measure_int8_peak(int threads, int bits) {
+  return measure_peak([bits](int64_t loops) { return kernels().int8_loop(loops, bits); }, threads);
 }
 
 double measure_f32_peak(int threads) {
-  return measure_peak(kernels().f32_loop, threads);
+  const auto loop = kernels().f32_loop;
+  return loop == nullptr ? 0.0 : measure_peak(loop, threads);
 }
 
 double measure_bf16_peak(int threads) {
-  return measure_peak(kernels().bf16_loop, threads);
+  const auto loop = kernels().bf16_loop;
+  return loop == nullptr ? 0.0 : measure_peak(loop, threads);
 }
 
 double measure_read_speed(int64_t bytes, int threads, bool huge_pages) {

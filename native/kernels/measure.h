@@ -9,8 +9,10 @@
 
 namespace octavo {
 
-// Best rate of int8 multiplications and additions of `threads` threads, operations a second.
-double measure_int8_peak(int threads);
+// Best rate of multiplications and additions of int8 by weights of `bits` bits with `threads`
+// threads, operations a second. Without a dot product of bytes the rate depends on the bits: how
+// many products can be added in 16 bits before they are widened.
+double measure_int8_peak(int threads, int bits);
 
 // The same for float32 multiply-adds, and for bf16 dot products (0: no such instruction in use).
 double measure_f32_peak(int threads);

@@ -75,8 +75,8 @@ struct QuantizedRows {
   struct Terms {
     float scale;            // x ~ scale * q
     float sum;              // scale * (sum of q over the group)
-    int32_t neg_sum;        // -(sum of q over the group)
-    int32_t neg_sum_first;  // -(sum of q over its first 16)
+    int32_t neg_sum;        // -(sum of q over the group); kept in another way by some kernels
+    int32_t neg_sum_first;  // -(sum of q over its first 16); likewise
   };
   static constexpr int kMaxTile = 12;
 
@@ -122,8 +122,8 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
-// The instruction set in use: "avx512", "avx2", "neon" or "scalar". OCTAVO_ISA lowers it (for
-// tests).
+// The instruction set in use: "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA lowers
+// it (for tests).
 const char* active_isa();
 
 }  // namespace octavo

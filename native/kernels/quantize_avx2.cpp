@@ -17,10 +17,23 @@ inline int largest(__m256i v) {
   return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 
-inline int total(__m256i v) {
+// Sums of columns 0 and 1, and of 2 and 3, of each 4: what vpmaddubsw adds into a 16-bit lane.
+struct Lanes {
+  int low;
+  int high;
+
+  int total() const { return low + high; }
+  // Minus both, as the halves of 32 bits.
+  int32_t negative() const {
+    const auto half = [](int v) { return static_cast<uint32_t>(-v) & 0xffffu; };
+    return static_cast<int32_t>(half(low) | half(high) << 16);
+  }
+};
+
+inline Lanes sum_lanes(__m256i v) {
   __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+  return {_mm_cvtsi128_si32(s), _mm_extract_epi32(s, 2)};
 }
 
 // Sixteen 32-bit integers in -127..127 as bytes.
@@ -31,9 +44,13 @@ inline void store_bytes(__m256i a, __m256i b, int8_t* q) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(q), bytes);
 }
 
-}  // namespace
+struct GroupLanes {
+  Lanes first;  // of the first 16
+  Lanes all;
+};
 
-void quantize_group_avx2(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
+// Stores q, scale and sum; the sums come back for the kernels' own terms.
+inline GroupLanes quantize(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
   __m256 v[4];
   for (int i = 0; i < 4; ++i) v[i] = _mm256_loadu_ps(x + i * 8);
   // |x| as bits is never negative as an integer, so the signed maximum orders it.
@@ -49,8 +66,23 @@ void quantize_group_avx2(const float* x, int8_t* q, QuantizedRows::Terms* terms)
   }
   store_bytes(i32[0], i32[1], q);
   store_bytes(i32[2], i32[3], q + 16);
-  const int first = total(_mm256_add_epi32(i32[0], i32[1]));
-  set_terms(amax, first, first + total(_mm256_add_epi32(i32[2], i32[3])), terms);
+  const Lanes first = sum_lanes(_mm256_add_epi32(i32[0], i32[1]));
+  const Lanes last = sum_lanes(_mm256_add_epi32(i32[2], i32[3]));
+  const Lanes all{first.low + last.low, first.high + last.high};
+  set_terms(amax, first.total(), all.total(), terms);
+  return {first, all};
+}
+
+}  // namespace
+
+void quantize_group_avx2(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
+  quantize(x, q, terms);
+}
+
+void quantize_group_lanes(const float* x, int8_t* q, QuantizedRows::Terms* terms) {
+  const GroupLanes lanes = quantize(x, q, terms);
+  terms->neg_sum = lanes.all.negative();
+  terms->neg_sum_first = lanes.first.negative();
 }
 
 }  // namespace octavo

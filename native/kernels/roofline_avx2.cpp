@@ -5,23 +5,50 @@
 
 namespace octavo {
 
-// vpmaddubsw and a 16-bit addition: what the 4-bit kernel does between its rarer widenings.
-int64_t int8_loop_avx2(int64_t loops) {
-  constexpr int kChains = 12;
+namespace {
+
+// Exact dot products of bytes as the kernels must do them: vpmaddubsw over 8 column quads, kPasses
+// times (bytes go nibble by nibble), its results added in 16 bits for kQuads of them at a time,
+// then widened by vpmaddwd and added in 32 bits.
+template <int kQuads, int kPasses>
+int64_t dot_loop(int64_t loops) {
+  constexpr int kChains = 6;
   __m256i acc[kChains];
   const __m256i a = _mm256_set1_epi32(static_cast<int>(loops));
   __m256i b = a;
-#pragma GCC unroll 12
-  for (int j = 0; j < kChains; ++j) acc[j] = _mm256_setzero_si256();
+#pragma GCC unroll 6
+  for (int c = 0; c < kChains; ++c) acc[c] = _mm256_setzero_si256();
   for (int64_t i = 0; i < loops; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < kChains; ++j) {
-      asm volatile("" : "+x"(b));  // a new value for all the compiler knows
-      acc[j] = _mm256_add_epi16(acc[j], _mm256_maddubs_epi16(a, b));
-      asm volatile("" : "+x"(acc[j]));
+#pragma GCC unroll 4
+    for (int widening = 0; widening < 8 * kPasses / kQuads; ++widening) {
+      __m256i sum[kChains];
+#pragma GCC unroll 8
+      for (int j = 0; j < kQuads; ++j) {
+#pragma GCC unroll 6
+        for (int c = 0; c < kChains; ++c) {
+          asm volatile("" : "+x"(b));  // a new value for all the compiler knows
+          const __m256i product = _mm256_maddubs_epi16(a, b);
+          sum[c] = j == 0 ? product : _mm256_add_epi16(sum[c], product);
+          asm volatile("" : "+x"(sum[c]));
+        }
+      }
+#pragma GCC unroll 6
+      for (int c = 0; c < kChains; ++c) {
+        acc[c] = _mm256_add_epi32(acc[c], _mm256_madd_epi16(sum[c], b));
+        asm volatile("" : "+x"(acc[c]));
+      }
     }
   }
-  return loops * kChains * 64;
+  return loops * kChains * 8 * 64;
+}
+
+}  // namespace
+
+int64_t int8_loop_avx2(int64_t loops, int bits) {
+  constexpr int64_t kShorter = 8;  // one of these loops does the work of so many of others
+  if (bits == 8) return dot_loop<8, 2>(loops / kShorter);
+  if (bits == 6) return dot_loop<4, 1>(loops / kShorter);
+  return dot_loop<8, 1>(loops / kShorter);
 }
 
 int64_t f32_loop_avx2(int64_t loops) {

@@ -5,7 +5,7 @@
 
 namespace octavo {
 
-int64_t int8_loop_avx512(int64_t loops) {
+int64_t int8_loop_avx512(int64_t loops, int) {
   constexpr int kChains = 24;
   __m512i acc[kChains];
   const __m512i a = _mm512_set1_epi32(static_cast<int>(loops));

@@ -5,7 +5,7 @@
 
 namespace octavo {
 
-int64_t int8_loop_neon(int64_t loops) {
+int64_t int8_loop_neon(int64_t loops, int) {
   constexpr int kChains = 16;
   int32x4_t acc[kChains];
   const int8x16_t a = vdupq_n_s8(static_cast<int8_t>(loops));

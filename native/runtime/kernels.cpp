@@ -21,7 +21,8 @@ const RuntimeKernels& runtime_kernels() {
   if (std::strcmp(isa, "avx512") == 0) {
     return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
   }
-  if (std::strcmp(isa, "avx2") == 0) return kernels_avx2;
+  // 256-bit VNNI serves the products alone.
+  if (std::strcmp(isa, "avx2") == 0 || std::strcmp(isa, "avxvnni") == 0) return kernels_avx2;
 #elif defined(__aarch64__)
   if (std::strcmp(active_isa(), "neon") == 0) return kernels_neon;
 #endif

@@ -234,7 +234,7 @@ void check_quantization() {
 
 void check_rooflines() {
   Bytes data(1024, 1);
-  expect(neon_kernels().int8_loop(10) > 0, "int8_loop");
+  expect(neon_kernels().int8_loop(10, 4) > 0, "int8_loop");
   const int64_t before = neon_kernels().read_loop(data.data(), data.size());
   data[1000] = 2;
   expect(neon_kernels().read_loop(data.data(), data.size()) != before, "read_loop");

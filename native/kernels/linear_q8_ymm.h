@@ -1,0 +1,342 @@
+// Quantized products on 256-bit registers: up to 6 rows of activations by one panel. The file of an
+// instruction set includes this with its way to multiply and add bytes, `Dot`:
+//
+//   kSplitsBytes          whether bytes are multiplied nibble by nibble
+//   start<F>(terms, half) what the sums of one scale's worth of columns of a row start from
+//   kStarts<F>            whether that is anything but zero
+//   first(w, a)           the products of 32 weights and 32 activations, summed where it likes
+//   add(sum, w, a)        the same added to a sum
+//   finish<F>(sum, terms, half)   sum as the eight int32 of the contract
+//   finish_bytes(low, high)       the same of the sums of low and high nibbles
+//
+// Sums of 6 rows by 16 weight rows fill 12 of 16 registers; two more hold weights, one a broadcast
+// of a row and one a product. The floats wait in memory: a load and a store a group are cheap.
+#pragma once
+
+#include <immintrin.h>
+
+#include <array>
+#include <utility>
+
+#include "kernels/format.h"
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+OCTAVO_INLINE __m256i load(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+OCTAVO_INLINE __m256 load_halves(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+OCTAVO_INLINE __m128i load_8(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+
+OCTAVO_INLINE void store(uint8_t* p, __m256i v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+}
+
+OCTAVO_INLINE __m256 load_floats(const uint8_t* p) {
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+}
+
+OCTAVO_INLINE void store_floats(uint8_t* p, __m256 v) {
+  _mm256_storeu_ps(reinterpret_cast<float*>(p), v);
+}
+
+// A copy of the 4 bytes at p in every 4.
+OCTAVO_INLINE __m256i load_four(const void* p) {
+  int four;
+  __builtin_memcpy(&four, p, 4);
+  return _mm256_set1_epi32(four);
+}
+
+// A panel as it is stored, read eight rows at a time: rows 8h..8h+7.
+template <SourceType S>
+struct Stored {
+  using F = Format<S>;
+  static constexpr int kSuper = F::kSuper;
+  static constexpr size_t kHead = F::kHead;
+  static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
+
+  // Column quad j of a group.
+  static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
+    if constexpr (F::kBytesOnly) return load(group + j * 64 + h * 32);
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i line = load(group + j / 2 * 64 + h * 32);
+    const __m256i nibble = _mm256_and_si256(j % 2 == 0 ? line : _mm256_srli_epi16(line, 4), low);
+    if constexpr (F::kPlanes == 0) {
+      return nibble;
+    } else {
+      constexpr int kBits = F::kPlanes;  // above the nibble
+      constexpr int kQuads = 8 / kBits;
+      const __m256i plane = load(group + 256 + j / kQuads * 64 + h * 32);
+      const int shift = j % kQuads * kBits;
+      const __m256i placed = shift == 4  ? plane
+                             : shift < 4 ? _mm256_slli_epi16(plane, 4 - shift)
+                                         : _mm256_srli_epi16(plane, shift - 4);
+      const __m256i high = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
+      return _mm256_or_si256(nibble, _mm256_and_si256(placed, high));
+    }
+  }
+
+  // The scales of half `half` of the group.
+  static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int half, int h) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kScales == Scales::kSuperMin) {
+      const __m256i sc = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
+      return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
+    } else if constexpr (F::kScales == Scales::kHalves) {
+      const __m256i sc = _mm256_cvtepi8_epi32(load_8(tail + half * 16 + h * 8));
+      return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
+    } else {
+      return load_halves(tail + h * 16);
+    }
+  }
+
+  // The mins that are added.
+  static OCTAVO_INLINE __m256 min(const uint8_t* head, const uint8_t* group, int h) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kScales == Scales::kSuperMin) {
+      const __m256i m = _mm256_cvtepu8_epi32(load_8(tail + 16 + h * 8));
+      const __m256 product = _mm256_mul_ps(load_halves(head + 32 + h * 16), _mm256_cvtepi32_ps(m));
+      return _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
+    } else {
+      return load_halves(tail + 32 + h * 16);
+    }
+  }
+};
+
+// The same with elements widened to bytes and scales to floats, for many rows of activations:
+// a group is 8 column quads of 64 bytes, then float scales[halves][16], then float mins[16].
+template <SourceType S>
+struct Expanded {
+  using F = Format<S>;
+  static constexpr int kSuper = 1;
+  static constexpr size_t kHead = 0;
+  static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
+  static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static_assert(kBytes <= kExpandedGroupBytes);
+
+  static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
+    return load(group + j * 64 + h * 32);
+  }
+  static OCTAVO_INLINE __m256 scale(const uint8_t*, const uint8_t* group, int half, int h) {
+    return load_floats(group + 512 + half * 64 + h * 32);
+  }
+  static OCTAVO_INLINE __m256 min(const uint8_t*, const uint8_t* group, int h) {
+    return load_floats(group + 512 + kScaleBytes + h * 32);
+  }
+};
+
+template <SourceType S>
+void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
+  using From = Stored<S>;
+  using To = Expanded<S>;
+  for (int64_t g = begin; g < end; ++g, out += To::kBytes) {
+    const uint8_t* head = panel + static_cast<size_t>(g / From::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = panel + group_offset<S>(g);
+    for (int h = 0; h < 2; ++h) {
+      uint8_t* half_rows = out + h * 32;
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) store(half_rows + j * 64, From::quad(group, j, h));
+      for (size_t half = 0; half < To::kScaleBytes / 64; ++half) {
+        store_floats(half_rows + 512 + half * 64,
+                     From::scale(head, group, static_cast<int>(half), h));
+      }
+      if constexpr (From::F::kMin) {
+        store_floats(half_rows + 512 + To::kScaleBytes, From::min(head, group, h));
+      }
+    }
+  }
+}
+
+// View: how the panel is stored.
+template <class Dot, class View, int T>
+struct Tile {
+  using F = typename View::F;
+  using Terms = QuantizedRows::Terms;
+  static constexpr int kSteps = F::kHalves ? 2 : 1;  // scales of a group
+  static constexpr int kQuads = 8 / kSteps;          // column quads of a scale
+  static constexpr size_t kAhead = 1344;             // bytes to prefetch ahead
+  static constexpr bool kSplit = Dot::kSplitsBytes && F::kBytesOnly;
+
+  // The two registers of weights that meet each broadcast of a row: rows 0..7 and 8..15, or the low
+  // and the high nibbles of rows 8h..8h+7.
+  static OCTAVO_INLINE void load_pair(const uint8_t* group, int quad, int h, __m256i (&w)[2]) {
+    if constexpr (kSplit) {
+      const __m256i low = _mm256_set1_epi8(15);
+      const __m256i line = View::quad(group, quad, h);
+      w[0] = _mm256_and_si256(line, low);
+      w[1] = _mm256_and_si256(_mm256_srli_epi16(line, 4), low);
+    } else {
+      w[0] = View::quad(group, quad, 0);
+      w[1] = View::quad(group, quad, 1);
+    }
+  }
+
+  // sum: of each row and each of the pair, over one scale's worth of columns.
+  static OCTAVO_INLINE void multiply(const uint8_t* group, const uint8_t* q, const Terms* terms,
+                                     int half, int h, __m256i (&sum)[T][2]) {
+    constexpr bool kStarts = Dot::template kStarts<F>;
+    if constexpr (kStarts) {
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m256i start = Dot::template start<F>(terms[t], half);
+        sum[t][0] = kSplit ? _mm256_setzero_si256() : start;
+        sum[t][1] = start;
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < kQuads; ++j) {
+      // Loading twice is free; keeping a value while there are no registers left is not.
+      asm volatile("" ::: "memory");
+      const int quad = half * kQuads + j;
+      __m256i w[2];
+      load_pair(group, quad, h, w);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m256i a = load_four(q + t * kGroup + quad * 4);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+          sum[t][i] = j == 0 && !kStarts ? Dot::first(w[i], a) : Dot::add(sum[t][i], w[i], a);
+          asm volatile("" : "+x"(sum[t][i]));  // else GCC makes a tree of the sums, and spills
+        }
+      }
+    }
+    asm volatile("" ::: "memory");
+  }
+
+  // The float step of the contract.
+  static OCTAVO_INLINE void add_scaled(__m256i sum, __m256 scale, __m256 min, const Terms& terms,
+                                       __m256& c) {
+    const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(terms.scale));
+    c = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), both, c);
+    if constexpr (F::kMin) c = _mm256_fmadd_ps(min, _mm256_set1_ps(terms.sum), c);
+  }
+
+  static OCTAVO_INLINE __m256 min_of(const uint8_t* head, const uint8_t* group, int h) {
+    if constexpr (F::kMin) return View::min(head, group, h);
+    return _mm256_setzero_ps();
+  }
+
+  // One scale's worth of columns: a group, or half of one.
+  static OCTAVO_INLINE void step(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                 const Terms* terms, int half, __m256 (&c)[2][T]) {
+    __m256i sum[T][2];
+    if constexpr (kSplit) {
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        multiply(group, q, terms, half, h, sum);
+        const __m256 scale = View::scale(head, group, half, h);
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          const __m256i both = Dot::finish_bytes(sum[t][0], sum[t][1]);
+          add_scaled(both, scale, min_of(head, group, h), terms[t], c[h][t]);
+        }
+      }
+    } else {
+      multiply(group, q, terms, half, 0, sum);
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m256 scale = View::scale(head, group, half, h);
+        const __m256 min = min_of(head, group, h);
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], half);
+          add_scaled(total, scale, min, terms[t], c[h][t]);
+        }
+      }
+    }
+  }
+
+  static OCTAVO_INLINE void start_rows(const QuantTileArgs& a, int t, __m256 (&c)[2][T]) {
+    alignas(32) float rows[kPanelRows] = {};
+    if (a.resume) {
+      __builtin_memcpy(rows, a.out + t * a.ldo, static_cast<size_t>(a.valid) * sizeof(float));
+    }
+    c[0][t] = _mm256_load_ps(rows);
+    c[1][t] = _mm256_load_ps(rows + 8);
+  }
+
+  static OCTAVO_INLINE void store_rows(const __m256 (&c)[2][T], const QuantTileArgs& a) {
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      float* out = a.out + t * a.ldo;
+      if (a.valid >= kPanelRows) {
+        _mm256_storeu_ps(out, c[0][t]);
+        _mm256_storeu_ps(out + 8, c[1][t]);
+      } else {
+        alignas(32) float rows[kPanelRows];
+        _mm256_store_ps(rows, c[0][t]);
+        _mm256_store_ps(rows + 8, c[1][t]);
+        __builtin_memcpy(out, rows, static_cast<size_t>(a.valid) * sizeof(float));
+      }
+    }
+  }
+
+  static void run(const QuantTileArgs& a) {
+    __m256 c[2][T];
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) start_rows(a, t, c);
+    const uint8_t* q = a.q;
+    const uint8_t* terms = a.terms;
+    const uint8_t* group = a.panel;
+    for (int64_t super = 0; super < a.groups; super += View::kSuper) {
+      const uint8_t* head = group;
+      group += View::kHead;
+#pragma GCC unroll 1
+      for (int g = 0; g < View::kSuper; ++g) {
+        for (size_t b = 0; b < View::kBytes; b += 64) {
+          _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < kSteps; ++half) {
+          step(head, group, q, reinterpret_cast<const Terms*>(terms), half, c);
+        }
+        group += View::kBytes;
+        q += a.group_stride;
+        terms += a.group_stride;
+      }
+    }
+    store_rows(c, a);
+  }
+};
+
+constexpr int kMaxRows = 6;
+
+template <class Dot, class View, int... T>
+QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<Dot, View, T + 1>::run...};
+  return kTiles[static_cast<size_t>(rows - 1)];
+}
+
+template <class Dot>
+QuantTileKernel quant_kernel(SourceType source, int rows) {
+  QuantTileKernel kernel = nullptr;
+  with_format(source, [&]<SourceType S>() {
+    kernel = pick<Dot, Stored<S>>(rows, std::make_integer_sequence<int, kMaxRows>{});
+  });
+  return kernel;
+}
+
+template <class Dot>
+ExpandedKernels expanded_kernels(SourceType source, int rows) {
+  ExpandedKernels kernels{};
+  with_format(source, [&]<SourceType S>() {
+    kernels.expand = expand<S>;
+    kernels.tile = pick<Dot, Expanded<S>>(rows, std::make_integer_sequence<int, kMaxRows>{});
+  });
+  return kernels;
+}
+
+#undef OCTAVO_INLINE
+
+}  // namespace
+}  // namespace octavo
