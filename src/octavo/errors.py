@@ -15,6 +15,8 @@
     |   +-- TemplateError          the chat template refused or failed
     |   +-- QueueFullError         refused now, may be retried
     |   +-- DeadlineError          not done by the deadline the request came with
+    |   +-- SlowReaderError        the answer is not read as fast as it is written
+    |   +-- CrashingRequestError   the engine died of it again and again
     +-- EngineError              the engine cannot go on (dead, hung, shut down)
 
 A message starts with the component, says what it got and what it expected, and ends with what to
@@ -79,11 +81,28 @@ class TemplateError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """The queue is full; the request may be retried later."""
+    """The queue is full; the request may be retried later, in `retry_after_s` if that is known."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class DeadlineError(RequestError):
-    """The request was not done, or had not begun to answer, by the deadline it came with."""
+    """The request was not done, or had not begun to answer, by the deadline it came with.
+    `queued`: nothing of it had been computed."""
+
+    def __init__(self, message: str, queued: bool = False) -> None:
+        super().__init__(message)
+        self.queued = queued
+
+
+class SlowReaderError(RequestError):
+    """More of the answer waits for its reader than may be kept; the request was aborted."""
+
+
+class CrashingRequestError(RequestError):
+    """The engine crashed again and again while it ran this request, which is given up."""
 
 
 class EngineError(OctavoError):

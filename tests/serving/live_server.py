@@ -83,10 +83,12 @@ def live_server(
     **engine: Any,
 ) -> Iterator[LiveServer]:
     """Run a server; with `wait`, until it is ready."""
-    client = EngineProcess(
-        EngineOptions(model=str(model), backend=backend, **engine), factory=factory
-    )
     options = server or ServerOptions(served_model_names=(MODEL,))
+    client = EngineProcess(
+        EngineOptions(model=str(model), backend=backend, **engine),
+        factory=factory,
+        supervision=options.supervision,
+    )
     with listen("127.0.0.1", 0) as listener:
         options = replace(options, shutdown_timeout_s=2)
         app = create_app(client, options)

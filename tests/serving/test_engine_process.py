@@ -18,13 +18,17 @@ import pytest
 from octavo.decoding import SamplingParams
 from octavo.engine import EngineOptions, Request
 from octavo.engine.process import EngineProcess
+from octavo.engine.supervision import Supervision
 from octavo.errors import EngineError, InvalidParameterError, ModelNotFoundError, PromptTooLongError
 from tests.serving.tiny_model import FACTORY
 
 
 @asynccontextmanager
-async def engine_process(model: Path | str, backend: str = "fast") -> AsyncIterator[EngineProcess]:
-    client = EngineProcess(EngineOptions(model=str(model), backend=backend), factory=FACTORY)
+async def engine_process(
+    model: Path | str, backend: str = "fast", supervision: Supervision | None = None
+) -> AsyncIterator[EngineProcess]:
+    options = EngineOptions(model=str(model), backend=backend)
+    client = EngineProcess(options, factory=FACTORY, supervision=supervision)
     await client.start()
     try:
         yield client
@@ -130,35 +134,59 @@ async def test_close_leaves_nothing_behind(tiny_model: Path) -> None:
     assert folders() == before
 
 
-async def test_a_crash_is_noticed_and_survived(tiny_model: Path) -> None:
-    """Streams that have shown text end with an error; a request that has shown nothing, and new
-    ones, are answered by the next engine."""
+async def test_a_crash_is_survived(tiny_model: Path) -> None:
+    """Streams that have shown text, requests that have shown nothing, and new ones: all get what
+    they would have got."""
     async with engine_process(tiny_model, "slow") as client:
         await client.wait_ready()
-        shown = client.stream(request("shown", max_tokens=3000, ignore_eos=True))
-        await anext(shown)
+        shown = asyncio.create_task(text_of(client, request("shown", max_tokens=60)))
+        await asyncio.sleep(0.1)
         os.kill(client.pid, signal.SIGSTOP)  # so that the next request stays unanswered
         unseen = asyncio.create_task(text_of(client, request("unseen", max_tokens=3)))
         await asyncio.sleep(0.05)
+        assert not shown.done()
         os.kill(client.pid, signal.SIGKILL)
         async with asyncio.timeout(5):
-            with pytest.raises(EngineError, match="status -9"):
-                async for _ in shown:
-                    pass
-        assert client.state.phase == "restarting"
+            while client.state.phase != "restarting":
+                await asyncio.sleep(0.01)
         with pytest.raises(EngineError, match="not ready"):
             await client.stats()
         async with asyncio.timeout(20):
             assert await unseen == "BCD"
-            await client.wait_ready()
+            assert await shown == "".join(chr(66 + i) for i in range(60))
         assert client.num_restarts == 1
         assert await text_of(client, request("new", max_tokens=2)) == "BC"
 
 
+async def test_a_hang_is_a_crash(tiny_model: Path) -> None:
+    """A stopped engine: noticed though it says nothing, replaced, its stream continued."""
+    quick = Supervision(hang_timeout_s=0.5)
+    async with engine_process(tiny_model, "slow", quick) as client:
+        await client.wait_ready()
+        text = asyncio.create_task(text_of(client, request(max_tokens=60)))
+        await asyncio.sleep(0.1)
+        pid = client.pid
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(0.3)
+        assert 0.1 < client.progress().stalled_s < 0.5
+        async with asyncio.timeout(20):
+            assert await text == "".join(chr(66 + i) for i in range(60))
+        assert gone(pid)
+        assert client.progress().stalled_s == 0
+
+
+async def test_an_idle_engine_never_hangs(tiny_model: Path) -> None:
+    async with engine_process(tiny_model, "fast", Supervision(hang_timeout_s=0.2)) as client:
+        await client.wait_ready()
+        assert await text_of(client, request(max_tokens=2)) == "BC"
+        await asyncio.sleep(0.7)
+        assert client.num_restarts == 0
+
+
 async def test_it_stays_down_after_crashing_again_and_again(tiny_model: Path) -> None:
-    async with engine_process(tiny_model) as client:
+    async with engine_process(tiny_model, "fast", Supervision(max_restarts=2)) as client:
         async with asyncio.timeout(40):
-            for _ in range(4):
+            for _ in range(3):
                 await client.wait_ready()
                 pid = client.pid
                 os.kill(pid, signal.SIGKILL)

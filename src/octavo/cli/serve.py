@@ -40,6 +40,7 @@ from octavo.cli.options import (
 from octavo.errors import EngineError
 
 FILES = "Files and batches"
+SAFETY = "Under stress"
 
 if TYPE_CHECKING:
     from octavo.serving.options import TlsOptions
@@ -88,6 +89,9 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Requests that may wait.")
     ] = 1024,
+    max_queued_tokens: Annotated[
+        int, typer.Option(min=1, rich_help_panel="Engine", help="Prompt tokens that may wait.")
+    ] = 2_000_000,
     prefix_caching: Annotated[
         bool,
         typer.Option(
@@ -96,6 +100,32 @@ def serve(
             help="Keep and find computed prompts.",
         ),
     ] = True,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            rich_help_panel=SAFETY,
+            help="Seconds a working engine may hang before it is replaced.",
+        ),
+    ] = 60.0,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=SAFETY, help="Crashes in a row until the server gives up."
+        ),
+    ] = 5,
+    max_request_crashes: Annotated[
+        int,
+        typer.Option(
+            min=1, rich_help_panel=SAFETY, help="Crashes over one request until it is given up."
+        ),
+    ] = 3,
+    max_stream_backlog: Annotated[
+        int,
+        typer.Option(
+            min=1, rich_help_panel=SAFETY, help="Bytes of an answer that may wait for its reader."
+        ),
+    ] = 4 * 2**20,
     scheduling_policy: Annotated[
         str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
     ] = "fcfs",
@@ -143,6 +173,7 @@ def serve(
     """
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn", "zmq")):
         usage_error("the server's parts are not installed: pip install 'octavo[serve]'")
+    from octavo.engine.supervision import Supervision
     from octavo.serving import ServerOptions
     from octavo.serving import serve as run_server
     from octavo.serving.options import ClientLimits
@@ -154,6 +185,7 @@ def serve(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_mixed_tokens=max_num_mixed_tokens,
         max_queue=max_queue,
+        max_queued_tokens=max_queued_tokens,
         enable_prefix_caching=prefix_caching,
         scheduling_policy=scheduling_policy,
     )
@@ -175,6 +207,9 @@ def serve(
         log_format=_one_of("--log-format", log_format, "text", "json"),
         metrics_compat=_one_of("--metrics-compat", metrics_compat, "octavo", "vllm"),
         always_timings=timings,
+        supervision=Supervision(
+            hang_timeout, max_restarts, max_request_crashes, max_stream_backlog
+        ),
     )
     try:
         run_server(engine, http)

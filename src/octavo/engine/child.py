@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -18,20 +19,27 @@ import zmq.asyncio
 from octavo import logs
 from octavo.engine import messages as m
 from octavo.engine.forward import forward_lines
+from octavo.engine.heart import Heart, anonymous_file
 from octavo.engine.options import EngineOptions
 
 STOP_TIMEOUT_S = 5.0
+_PREFIX = "octavo-engine-"
+_ORPHAN_AGE_S = 60.0
 
 
 class Child:
     """A spawned engine process and the socket to it. Made by `spawn`; `stop` must follow.
 
-    The socket lives in a private folder, which is removed as soon as the child has connected:
-    nothing stays behind even if this process is killed.
+    The socket lives in a private folder, which is removed as soon as the child has connected. What
+    a process that was killed before that has left is removed by the next one.
+    heart: what the child shows of itself.
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="octavo-")
+        _remove_orphans()
+        self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        self._heart_fd = anonymous_file()
+        self.heart = Heart(self._heart_fd)
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
@@ -54,10 +62,11 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE if logs.wants_json() else None,
             env={**os.environ, **logs.child_environment(), "PYTHONPATH": path},
+            pass_fds=(self._heart_fd,),
         )
         if self._process.stderr is not None:
             self._forwarding = asyncio.create_task(forward_lines(self._process.stderr))
-        start = m.Start(factory, asdict(options))
+        start = m.Start(factory, asdict(options), self._heart_fd)
         stdin = self._process.stdin
         if stdin is not None:
             stdin.write(msgspec.json.encode(start) + b"\n")
@@ -115,6 +124,8 @@ class Child:
         self._socket.close(linger=0)
         self._context.term()
         self._remove_folder()
+        self.heart.close()
+        os.close(self._heart_fd)
 
     def kill(self) -> None:
         """End the process now."""
@@ -124,3 +135,27 @@ class Child:
     def _remove_folder(self) -> None:
         if Path(self._folder).exists():
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _remove_orphans() -> None:
+    """Old folders of this user's processes that are gone (here; a folder may be shared with
+    another machine or container, whose new ones are left alone)."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        try:
+            facts = folder.lstat()
+            old = time.time() - facts.st_mtime > _ORPHAN_AGE_S
+            if old and facts.st_uid == os.getuid() and not _exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError):  # somebody else removes it too, or it is no folder of ours
+            continue
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

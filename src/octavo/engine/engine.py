@@ -23,10 +23,10 @@ from octavo.engine.planning import EnginePlan, scheduler_config
 from octavo.engine.sample import RequestState, Sample, request_priority, request_seed
 from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.scoring import iter_logits
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import EngineLoad, EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.text import TextStream
-from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics
+from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics, Resumption
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
 from octavo.scheduler import Chunk, Schedule, Scheduler
@@ -74,6 +74,7 @@ class Engine:
         self._preempted: set[Sample] = set()  # those that wait for recomputation
         self._stats = EngineStats(num_blocks=plan.num_blocks, block_size=plan.block_size)
         self._closed = False
+        self.before_step: Callable[[Schedule[Sample]], None] | None = None  # for a supervisor
 
     @classmethod
     def from_options(
@@ -102,15 +103,16 @@ class Engine:
             self.tokenizer is not None,
         )
 
-    def add_request(self, request: Request) -> None:
-        """Queue a request. Raises RequestError subclasses at once; then nothing has happened."""
+    def add_request(self, request: Request, *, admitted: bool = False) -> None:
+        """Queue a request. Raises RequestError subclasses at once; then nothing has happened.
+        admitted: the caller keeps the queue's bounds."""
         self._check_open()
         self.check(request)
         if request.request_id in self._requests:
             raise InvalidParameterError("request_id", f"'{request.request_id}' is in use")
-        if self.num_waiting >= self.options.max_queue:
+        if not (admitted or self.has_room(request)):
             raise QueueFullError(
-                f"engine: {self.options.max_queue} requests are waiting already; retry later"
+                f"engine: {self.num_waiting} requests are waiting already; retry later"
             )
         state = self._new_state(request)
         self._requests[request.request_id] = state
@@ -120,6 +122,14 @@ class Engine:
             self._pending.append(self._finish(leader, "length"))
         elif not self.grammars.hold(state):
             self._queue(state)
+
+    def has_room(self, request: Request) -> bool:
+        """Whether the queue's bounds allow one more."""
+        num_waiting, options = self.num_waiting, self.options
+        num_tokens = self._scheduler.waiting.num_tokens + len(request.prompt_ids)
+        return not num_waiting or (
+            num_waiting < options.max_queue and num_tokens <= options.max_queued_tokens
+        )
 
     def abort(self, request_id: str) -> None:
         """End a request now; its blocks are free before the next step. Unknown ids are ignored:
@@ -141,6 +151,12 @@ class Engine:
         """Requests (or preempted samples) that wait for their grammar, or for rows and blocks."""
         return len(self._scheduler.waiting) + len(self.grammars)
 
+    def load(self) -> EngineLoad:
+        """How much there is to do; cheap enough for every step."""
+        scheduler = self._scheduler
+        waiting = scheduler.waiting
+        return EngineLoad(self.num_waiting, waiting.num_tokens, scheduler.num_rows_taken)
+
     def step(self) -> list[Delta]:
         """Run one step and return what it added. If the backend fails, the requests in the step
         end with finish_reason "error" and the engine goes on."""
@@ -157,6 +173,8 @@ class Engine:
         started = time.perf_counter()
         self._admit(plan)
         drawing = drawing_rows(plan)
+        if self.before_step is not None:
+            self.before_step(plan)
         try:
             result = self._run(plan, drawing)
         except Exception as error:
@@ -217,6 +235,9 @@ class Engine:
         words, tokenizer = request.params.bad_words, self.tokenizer
         bad_words = BadWords(tokenizer, words) if words and tokenizer is not None else None
         state.samples = [self._new_sample(state, i, bad_words) for i in range(request.params.n)]
+        if request.resumption is not None:
+            _resume(state, request.resumption)
+            return state
         leader = state.samples[0]
         leader.followers = state.samples[1:]
         if request.params.prompt_logprobs is not None:
@@ -246,7 +267,12 @@ class Engine:
         )
 
     def _queue(self, state: RequestState) -> None:
-        self._scheduler.add(state.samples[0])
+        if state.request.resumption is None:
+            self._scheduler.add(state.samples[0])  # the others follow it
+            return
+        for sample in state.samples:
+            if not sample.done:
+                self._scheduler.add(sample)
 
     def _take_released(self) -> None:
         """Queue the requests whose grammar is ready now."""
@@ -390,3 +416,16 @@ class Engine:
             delta.metrics = state.metrics
             self.grammars.drop(state)
             del self._requests[sample.request_id]
+
+
+def _resume(state: RequestState, done: Resumption) -> None:
+    """Bring a new state to where another engine had brought the request. Its samples have parted
+    ways: each computes its own tokens again, as after a preemption."""
+    state.told = True
+    state.num_cached = done.num_cached_tokens
+    state.metrics.first_scheduled_s = done.first_scheduled_s
+    state.metrics.first_token_s = done.first_token_s
+    for sample, tokens, ended in zip(state.samples, done.outputs, done.ended, strict=True):
+        sample.replay(tokens)
+        sample.done = ended
+        state.num_live -= ended

@@ -17,16 +17,19 @@ from octavo.engine.types import Delta, Request
 class Start(msgspec.Struct, frozen=True):
     """First bytes on the child's standard input: how to make the engine.
 
-    factory: "module:callable", a worker.Factory.
+    factory: "module:callable", a worker.Factory. heart: file descriptor of the Heart.
     """
 
     factory: str
     options: dict[str, Any]
+    heart: int
 
 
 class Add(msgspec.Struct, tag=True, array_like=True):
-    """Queue a request."""
+    """Queue a request; the sender has seen to it that the queue has room. number: what the Heart
+    shows for it."""
 
+    number: int
     request: Request
 
 
@@ -106,6 +109,8 @@ def describe_error(error: Exception) -> tuple[str, str | None, str]:
     if not isinstance(error, errors.OctavoError):
         return "EngineError", None, f"engine: {type(error).__name__}: {error}"
     param = getattr(error, "param", None)
+    if isinstance(error, errors.DeadlineError):
+        param = "queued" if error.queued else None
     message = str(error)
     return type(error).__name__, param, message.removeprefix(f"{param}: ")
 
@@ -115,6 +120,8 @@ def rebuild_error(kind: str, param: str | None, message: str) -> errors.OctavoEr
     found = getattr(errors, kind, errors.EngineError)
     if found is errors.InvalidParameterError:
         return errors.InvalidParameterError(param or "request", message)
+    if found is errors.DeadlineError:
+        return errors.DeadlineError(message, queued=param == "queued")
     known = isinstance(found, type) and issubclass(found, errors.OctavoError)
     result: errors.OctavoError = found(message) if known else errors.EngineError(message)
     return result

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from octavo.errors import InvalidParameterError
 
 _POSITIVE = (
-    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens", "max_queue"),
-    *("max_grammar_bytes", "max_grammar_depth"),
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens"),
+    *("max_queue", "max_queued_tokens", "max_grammar_bytes", "max_grammar_depth"),
 )
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
 _CHOICES = {
@@ -30,9 +31,11 @@ class EngineOptions:
     max_num_batched_tokens: rows and tokens of one step. max_num_mixed_tokens: how many of them may
     be of prompts while other requests decode; fewer make those wait less. kv_cache_bytes or
     num_kv_blocks fix the size of the KV cache; otherwise it follows from need and free memory.
-    scheduling_policy: "fcfs", or "priority" (lower first, may preempt). max_queue: requests
-    waiting before QueueFullError. max_grammar_bytes and max_grammar_depth: size and nesting of a
-    request's schema or grammar. seed: what seeds of requests without one are derived from.
+    scheduling_policy: "fcfs", or "priority" (lower first, may preempt). max_queue and
+    max_queued_tokens: requests that may wait and their tokens, before QueueFullError.
+    max_grammar_bytes and max_grammar_depth: size and nesting of a request's schema or grammar.
+    tenant_weights: shares of tenants in the service, 1 for those not named. seed: what seeds of
+    requests without one are derived from.
     """
 
     model: str
@@ -50,8 +53,10 @@ class EngineOptions:
     enable_prefix_caching: bool = True
     scheduling_policy: str = "fcfs"
     max_queue: int = 1024
+    max_queued_tokens: int = 2_000_000
     max_grammar_bytes: int = 128 * 1024
     max_grammar_depth: int = 64
+    tenant_weights: dict[str, float] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -69,6 +74,11 @@ class EngineOptions:
             raise InvalidParameterError(
                 "num_threads", f"got {self.num_threads}, expected 0 (automatic) or more"
             )
+        for tenant, weight in self.tenant_weights.items():
+            if not (math.isfinite(weight) and weight > 0):
+                raise InvalidParameterError(
+                    "tenant_weights", f"got {weight!r} for {tenant!r}, expected a number above 0"
+                )
 
 
 def _check_positive(name: str, value: object) -> None:

@@ -1,32 +1,41 @@
-"""EngineProcess: the engine in a process of its own, with AsyncEngine's interface.
+"""EngineProcess: the engine in a process of its own, supervised, with AsyncEngine's interface.
 
-The child is spawned, not forked, and dies with this process. When it crashes, requests that have
-shown nothing yet are given to its successor; the others end with EngineError. After
-MAX_RESTARTS crashes in a row it stays down.
+The child is spawned, not forked, and dies with this process. When it crashes or hangs, another one
+takes its place and goes on with the requests in flight: each is given to it together with the
+tokens its reader has seen, so that a stream pauses and then continues as if nothing had happened.
+A request that the engine dies of again and again is found (blame.py) and fails alone. An engine
+that keeps dying with nobody to blame stays down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from octavo.engine import messages as m
 from octavo.engine.child import Child
+from octavo.engine.gate import Queue
+from octavo.engine.heart import Heart
+from octavo.engine.inflight import InFlight
+from octavo.engine.live import Live
 from octavo.engine.options import EngineOptions
+from octavo.engine.stall import StallWatch, cpu_time_s
 from octavo.engine.stats import EngineStats
+from octavo.engine.supervision import Supervision
 from octavo.engine.types import Delta, Request
-from octavo.errors import EngineError, OctavoError, RequestError
+from octavo.errors import EngineError, OctavoError
 
-MAX_RESTARTS = 3  # crashes in a row, each within CALM_S of the start before it
-CALM_S = 60.0
+CALM_S = 60.0  # an engine that was ready for so long has not crashed "again"
 
 Phase = Literal["stopped", "starting", "ready", "restarting", "dead"]
+_log = logging.getLogger("octavo.engine")
 
 
 @dataclass(frozen=True)
@@ -37,41 +46,56 @@ class EngineState:
     detail: str = ""
 
 
-@dataclass
-class _Live:
-    """A request in flight. `shown` once any delta reached the reader; `tries` counts children."""
+@dataclass(frozen=True)
+class EngineProgress:
+    """num_live: requests in flight. num_steps: of the present engine process. stalled_s: for how
+    long there was work and no step has finished; 0 while all is well."""
 
-    request: Request
-    arrivals: asyncio.Queue[list[Delta] | OctavoError] = field(default_factory=asyncio.Queue)
-    shown: bool = False
-    tries: int = 1
+    num_live: int
+    num_steps: int
+    stalled_s: float
 
 
 class EngineProcess:
     """All methods belong to one event loop. `start` first, `close` last."""
 
     def __init__(
-        self, options: EngineOptions, *, factory: str = "octavo.engine.worker:load_engine"
+        self,
+        options: EngineOptions,
+        *,
+        factory: str = "octavo.engine.worker:load_engine",
+        supervision: Supervision | None = None,
     ) -> None:
         self.options = options
+        self.supervision = supervision or Supervision()
         self.state = EngineState("stopped")
         self.model_path: str | None = None
         self.ready_info: m.Ready | None = None
         self.num_restarts = 0
+        self.failure: OctavoError | None = None  # why the engine died for good
         self._factory = factory
         self._child: Child | None = None
         self._supervisor: asyncio.Task[None] | None = None
-        self._live: dict[str, _Live] = {}
+        self._work = asyncio.Event()  # set when the engine gets something to do
+        self._inflight = InFlight(options, self.supervision, self._send, self._work.set)
+        self._stall = StallWatch(self.supervision.hang_timeout_s)
+        self._crashes = 0  # in a row
+        self._stopped_since: float | None = None  # since when there is no engine to go on with
+        self._ready_s = 0.0  # when the present child was ready
         self._stats: dict[int, asyncio.Future[EngineStats]] = {}
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
-        self.failure: OctavoError | None = None  # why the engine died for good
         self._reported: OctavoError | None = None  # what the present child says it dies of
 
     @property
     def pid(self) -> int:
         """Process id of the engine; 0 while there is none."""
         return self._child.pid if self._child else 0
+
+    @property
+    def num_live(self) -> int:
+        """Requests in flight."""
+        return len(self._inflight)
 
     async def start(self) -> None:
         """Spawn the engine and return; `wait_ready` waits until it takes requests."""
@@ -98,39 +122,30 @@ class EngineProcess:
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Deltas of a request until all its samples are finished.
 
-        Raises a RequestError if it is refused, EngineError if the engine dies on the way. Closing
-        the iterator early aborts the request before the next step.
+        Raises a RequestError if it is refused (QueueFullError says when to come again) or given up,
+        EngineError if the engine is not ready or dies for good. Closing the iterator early aborts
+        the request before the next step.
         """
-        if self.state.phase != "ready":
-            raise EngineError(f"engine: not ready ({self.state.phase}: {self.state.detail})")
-        if request.request_id in self._live:
-            raise RequestError(f"engine: a request {request.request_id!r} is running already")
-        live = self._live[request.request_id] = _Live(request)
-        self._send(m.Add(request))
+        self._check_ready()
+        self._check_queue(request)
+        live = self._inflight.add(request)
         running = set(range(request.params.n))
         try:
             while running:
-                arrival = await live.arrivals.get()
-                if isinstance(arrival, OctavoError):
-                    running.clear()
-                    raise arrival
-                for delta in arrival:
+                for delta in await live.take():
                     if delta.finish_reason is not None:
                         running.discard(delta.index)
                     yield delta
         finally:
-            del self._live[request.request_id]
-            if running:
-                self._send(m.Abort(request.request_id))
+            self._inflight.forget(live)
 
     async def abort(self, request_id: str) -> None:
         """Stop a request; its stream ends with finish reason "abort". Unknown ids are ignored."""
-        self._send(m.Abort(request_id))
+        self._inflight.abort(request_id)
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot from between two steps. Raises EngineError if none comes in time."""
-        if self.state.phase != "ready":
-            raise EngineError(f"engine: not ready ({self.state.phase}: {self.state.detail})")
+        self._check_ready()
         number = next(self._numbers)
         future = self._stats[number] = asyncio.get_running_loop().create_future()
         self._send(m.GetStats(number))
@@ -141,6 +156,14 @@ class EngineProcess:
         finally:
             del self._stats[number]
 
+    def progress(self) -> EngineProgress:
+        """Whether what runs gets on. Known even when the engine does not answer."""
+        now, heart = time.monotonic(), self._heart
+        stalled_s = self._stall.stalled_s(now) if self._inflight.num_sent else 0.0
+        if self._stopped_since is not None and self._inflight:
+            stalled_s = max(stalled_s, now - self._stopped_since)
+        return EngineProgress(len(self._inflight), heart.num_steps if heart else 0, stalled_s)
+
     async def close(self) -> None:
         """Stop the engine and free everything. Streams in flight end with EngineError."""
         if self._supervisor is not None:
@@ -148,10 +171,35 @@ class EngineProcess:
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
         if self._child is not None:
-            await self._child.stop()
-            self._child = None
+            child, self._child = self._child, None
+            await child.stop()
         self._set_state("stopped")
-        self._fail_live(EngineError("engine: shut down"))
+        self._inflight.fail_all(EngineError("engine: shut down"))
+
+    @property
+    def _heart(self) -> Heart | None:
+        return self._child.heart if self._child else None
+
+    def _check_ready(self) -> None:
+        if self.state.phase != "ready":
+            raise EngineError(f"engine: not ready ({self.state.phase}: {self.state.detail})")
+
+    def queue(self) -> Queue:
+        """What waits for rows and blocks. Known even when the engine does not answer."""
+        heart, max_rows = self._heart, self.options.max_num_seqs
+        return Queue(0, 0, max_rows) if heart is None else self._inflight.queue(heart, max_rows)
+
+    @property
+    def full_for_s(self) -> float | None:
+        """Seconds after which the full queue may have room; None while it has."""
+        queue, gate = self.queue(), self._inflight.gate
+        return gate.retry_after_s(time.monotonic(), queue) if gate.is_full(queue) else None
+
+    def _check_queue(self, request: Request) -> None:
+        now, gate, size = time.monotonic(), self._inflight.gate, len(request.prompt_ids)
+        gate.check(now, self.queue(), request.tenant, size)
+        if request.ttft_deadline_s is not None:
+            gate.check_deadline(now, request.tenant, size, request.ttft_deadline_s)
 
     def _send(self, command: m.Command) -> None:
         if self._child is not None:
@@ -166,44 +214,19 @@ class EngineProcess:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _supervise(self) -> None:
-        crashes = 0
-        while True:
-            began = time.monotonic()
-            self._child = Child()
-            await self._child.spawn(self.options, self._factory)
-            status = await self._child.run(self._handle)
-            self._child.drain(self._handle)
-            await self._child.stop()
-            self._child = None
-            crashes = crashes + 1 if time.monotonic() - began < CALM_S else 1
-            died = self._reported or EngineError(f"engine: the process ended with status {status}")
-            for future in self._stats.values():
-                if not future.done():
-                    future.set_exception(died)
-            if self.ready_info is None or crashes > MAX_RESTARTS:
-                self.failure = died
-                self._set_state("dead", str(died))
-                self._fail_live(died)
-                return
-            self._reported = None
-            self.num_restarts += 1
-            self._set_state("restarting", str(died))
-            self._forget_shown(died)
-            await asyncio.sleep(0.1 * 2**crashes)
+    # What the engine says.
 
     def _handle(self, event: m.Event) -> None:
         match event:
             case m.Deltas(deltas):
-                self._deliver(deltas)
+                self._inflight.deliver(deltas, self.queue().num_requests > 0)
             case m.Stats(number, stats):
                 future = self._stats.get(number)
                 if future is not None and not future.done():
                     future.set_result(msgspec.convert(stats, EngineStats))
             case m.Refused(request_id, kind, param, message):
-                live = self._live.get(request_id)
-                if live is not None:
-                    live.arrivals.put_nowait(m.rebuild_error(kind, param, message))
+                error = m.rebuild_error(kind, param, message)
+                self._inflight.refused(request_id, error)
             case m.Progress(text):
                 self._set_state(self.state.phase, text)
             case m.Located(path):
@@ -211,30 +234,82 @@ class EngineProcess:
                 self._set_state(self.state.phase, self.state.detail)
             case m.Ready():
                 self.ready_info = event
+                self._ready_s = time.monotonic()
+                self._stopped_since = None
                 self._set_state("ready")
-                for live in self._live.values():
-                    self._send(m.Add(live.request))
+                self._inflight.engine_ready()
             case m.Failed(kind, message):
                 self._reported = m.rebuild_error(kind, None, message)
 
-    def _deliver(self, deltas: list[Delta]) -> None:
-        """Hand each request its part of a step, in order."""
-        grouped: dict[str, list[Delta]] = {}
-        for delta in deltas:
-            grouped.setdefault(delta.request_id, []).append(delta)
-        for request_id, own in grouped.items():
-            live = self._live.get(request_id)
-            if live is not None:
-                live.shown = True
-                live.arrivals.put_nowait(own)
+    # How the engine ends, and starts again.
 
-    def _forget_shown(self, died: OctavoError) -> None:
-        """End the streams a new engine cannot continue; the others wait for it, once."""
-        for live in self._live.values():
-            if live.shown or live.tries > 1:
-                live.arrivals.put_nowait(died)
-            live.tries += 1
+    async def _supervise(self) -> None:
+        try:
+            while await self._live_once():
+                pass
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # a bug here must not leave streams waiting for ever
+            _log.critical("the engine's supervisor failed: %s", error, exc_info=error)
+            self._die(EngineError(f"engine: the supervisor failed: {error}"))
 
-    def _fail_live(self, error: OctavoError) -> None:
-        for live in self._live.values():
-            live.arrivals.put_nowait(error)
+    async def _live_once(self) -> bool:
+        """One life of the engine. False if there is to be no other."""
+        self._ready_s, self._reported = 0.0, None
+        child = self._child = Child()
+        await child.spawn(self.options, self._factory)
+        watch = asyncio.create_task(self._watch(child), name="engine-watch")
+        try:
+            status = await child.run(self._handle)
+        finally:
+            watch.cancel()
+        child.drain(self._handle)
+        died = self._reported or EngineError(f"engine: the process ended with status {status}")
+        guilty = self._inflight.engine_died(child.heart)
+        self._child = None
+        await child.stop()
+        return await self._bury(died, guilty)
+
+    async def _bury(self, died: OctavoError, guilty: Live | None) -> bool:
+        """Decide what a death means. False if it was the last. A request that is found to be the
+        reason fails, and the crashes were not the engine's."""
+        now = time.monotonic()
+        self._stall.look(now, False, 0, None)
+        calm = self._ready_s and now - self._ready_s >= CALM_S
+        self._crashes = 1 if calm else self._crashes + 1
+        if guilty is not None:
+            self._inflight.give_up(guilty, died)
+            self._crashes = 0
+        for future in self._stats.values():
+            if not future.done():
+                future.set_exception(died)
+        if self.ready_info is None or self._crashes > self.supervision.max_restarts:
+            self._die(died)
+            return False
+        self.num_restarts += 1
+        self._stopped_since = self._stopped_since or now
+        _log.error("%s; starting another one", died)
+        self._set_state("restarting", str(died))
+        await asyncio.sleep(0.05 * 2**self._crashes)
+        return True
+
+    def _die(self, error: OctavoError) -> None:
+        self.failure = error
+        self._set_state("dead", str(error))
+        self._inflight.fail_all(error)
+
+    async def _watch(self, child: Child) -> None:
+        """Kill the engine if it hangs. Costs nothing while there is no work."""
+        limit_s = self.supervision.hang_timeout_s
+        while True:
+            if not self._inflight.num_sent:
+                self._stall.look(time.monotonic(), False, 0, None)
+                self._work.clear()
+                await self._work.wait()
+            cpu_s = cpu_time_s(child.pid)
+            if self._stall.look(time.monotonic(), True, child.heart.beats, cpu_s):
+                stalled_s = self._stall.stalled_s(time.monotonic())
+                self._reported = EngineError(f"engine: no step finished for {stalled_s:.1f} s")
+                child.kill()
+                return
+            await asyncio.sleep(min(1.0, limit_s / 10))

@@ -100,6 +100,13 @@ class Sample(Sequence):
         self._history: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._history_len = 0
 
+    def replay(self, tokens: list[int]) -> None:
+        """Take up tokens that an engine drew before it died; all they led to is as it was then."""
+        for token in tokens:
+            self.ids.append(token)
+            if self.text is not None:
+                self.text.push(token, self.num_output > self.params.min_tokens)
+
     def history(self) -> NDArray[np.int32]:
         """All ids so far as an array, [len(ids)]; grown in place, not rebuilt."""
         count = len(self.ids)

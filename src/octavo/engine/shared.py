@@ -43,7 +43,7 @@ class SharedEngine:
         They have been checked before."""
         engine = self._engine
         with self._lock:
-            while requests and engine.num_waiting < engine.options.max_queue:
+            while requests and engine.has_room(requests[0]):
                 engine.add_request(requests[0])
                 self._boxes[requests[0].request_id] = mailbox
                 requests.popleft()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from octavo.engine.histogram import Histogram
 
@@ -11,6 +12,14 @@ STEP_S = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 30),
 )
+
+
+class EngineLoad(NamedTuple):
+    """What waits (requests and their tokens) and how many rows are taken."""
+
+    num_waiting: int
+    num_waiting_tokens: int
+    num_running: int
 
 
 @dataclass

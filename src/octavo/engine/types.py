@@ -21,7 +21,7 @@ class Request:
     is required to write the index. tenant: who the request belongs to; within a priority service
     is shared between tenants by their weights. deadline_s and ttft_deadline_s: moments on the
     monotonic clock by which the last and the first token must be out; a request that misses one
-    ends with DeadlineError.
+    ends with DeadlineError. resumption: what another engine has shown of the answer already.
     """
 
     request_id: str
@@ -35,6 +35,23 @@ class Request:
     tenant: str = ""
     deadline_s: float | None = None
     ttft_deadline_s: float | None = None
+    resumption: Resumption | None = None
+
+
+@dataclass
+class Resumption:
+    """How far an answer had come when the engine that gave it died. Another engine goes on from
+    here as if nothing had happened: its deltas begin after these tokens.
+
+    outputs: token ids of each sample; ended: which samples were finished. The rest is what the
+    first delta told, and moments on the monotonic clock, which all processes share.
+    """
+
+    outputs: list[list[int]]
+    ended: list[bool]
+    num_cached_tokens: int = 0
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
 
 
 @dataclass(frozen=True)

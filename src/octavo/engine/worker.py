@@ -23,6 +23,7 @@ import zmq
 
 from octavo import logs
 from octavo.engine import messages as m
+from octavo.engine.heart import Doing, Heart
 from octavo.engine.options import EngineOptions
 from octavo.engine.types import Request
 from octavo.errors import OctavoError
@@ -30,6 +31,8 @@ from octavo.errors import OctavoError
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.planning import EnginePlan
+    from octavo.engine.sample import Sample
+    from octavo.scheduler import Schedule
 
 Progress = Callable[[int, int, str], None]
 """progress(done_bytes, total_bytes, label)"""
@@ -49,7 +52,7 @@ def main(address: str) -> int:
     link = Link(address)
     try:
         link.send(m.Progress("starting the engine"))
-        worker = Worker(_make_engine(start, link), link)
+        worker = Worker(_make_engine(start, link), link, Heart(start.heart))
         worker.serve()
     except Exception as error:
         if not isinstance(error, OctavoError):
@@ -94,45 +97,78 @@ class Link:
 
 
 class Worker:
-    """The loop round one engine."""
+    """The loop round one engine. `heart` shows the parent where it is."""
 
-    def __init__(self, engine: Engine, link: Link) -> None:
-        self._engine, self._link = engine, link
+    def __init__(self, engine: Engine, link: Link, heart: Heart) -> None:
+        self._engine, self._link, self._heart = engine, link, heart
+        self._numbers: dict[str, int] = {}
+        self._steps = self._taken = 0
+        engine.before_step = self._begin_step
 
     def serve(self) -> None:
         """Step while there is work, sleep while there is none, return on Shutdown."""
         engine, link = self._engine, self._link
         link.send(m.Ready(engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)))
         while self._take_commands():
-            if engine.has_work() and (deltas := engine.step()):
-                link.send(m.Deltas(deltas))
+            if engine.has_work():
+                self._step()
         engine.close()
+
+    def _step(self) -> None:
+        deltas = self._engine.step()
+        if deltas:
+            self._link.send(m.Deltas(deltas))
+            for delta in deltas:
+                if delta.metrics is not None:  # the request's last
+                    self._numbers.pop(delta.request_id, None)
+        if deltas or self._heart.doing is Doing.STEPPING:  # else nothing could be scheduled
+            self._beat()
+
+    def _begin_step(self, plan: Schedule[Sample]) -> None:
+        self._steps += 1
+        members = [*plan.decodes, *(chunk.sequence for chunk in plan.chunks)]
+        numbers = self._numbers
+        self._heart.begin(Doing.STEPPING, [numbers[sample.request_id] for sample in members])
+
+    def _beat(self) -> None:
+        load = self._engine.load()
+        self._heart.rest()
+        self._heart.beat(*load, self._steps, self._taken)
 
     def _take_commands(self) -> bool:
         """Handle all commands that came; wait for one while idle. False after Shutdown."""
+        taken = False
         while True:
-            command = self._link.receive(wait=not self._engine.has_work())
+            command = self._link.receive(wait=not (taken or self._engine.has_work()))
             if command is None:
-                return True
+                break
             if isinstance(command, m.Shutdown):
                 return False
             self._handle(command)
+            taken = True
+        if taken:
+            self._beat()
+        return True
 
     def _handle(self, command: m.Command) -> None:
         match command:
-            case m.Add(request):
-                self._add(request)
+            case m.Add(number, request):
+                self._heart.begin(Doing.TAKING, [number])
+                self._add(number, request)
+                self._taken += 1
             case m.Abort(request_id):
                 self._engine.abort(request_id)
             case m.GetStats(number):
                 self._link.send(m.Stats(number, asdict(self._engine.stats())))
 
-    def _add(self, request: Request) -> None:
+    def _add(self, number: int, request: Request) -> None:
+        self._numbers[request.request_id] = number
         try:
-            self._engine.add_request(request)
+            self._engine.add_request(request, admitted=True)
         except Exception as error:
             if not isinstance(error, OctavoError):
                 _log.error("unexpected error", exc_info=error)
+            self._numbers.pop(request.request_id, None)
             self._link.send(m.Refused(request.request_id, *m.describe_error(error)))
 
 

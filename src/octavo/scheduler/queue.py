@@ -15,6 +15,7 @@ class WaitingQueue(Generic[S]):
     def __init__(self) -> None:
         self._heap: list[tuple[Rank, S]] = []
         self._count = 0
+        self.num_tokens = 0  # ids of all that wait
 
     def __len__(self) -> int:
         return self._count
@@ -24,6 +25,7 @@ class WaitingQueue(Generic[S]):
         sequence.status = Status.WAITING
         heappush(self._heap, (sequence.rank, sequence))
         self._count += 1
+        self.num_tokens += len(sequence.ids)
 
     def peek(self) -> S | None:
         """The best waiting sequence, or None."""
@@ -38,12 +40,14 @@ class WaitingQueue(Generic[S]):
             raise IndexError("WaitingQueue.pop: nobody waits")
         heappop(self._heap)
         self._count -= 1
+        self.num_tokens -= len(sequence.ids)
         return sequence
 
     def discard(self, sequence: S) -> None:
         """A waiting sequence leaves: it becomes FINISHED."""
         sequence.status = Status.FINISHED
         self._count -= 1
+        self.num_tokens -= len(sequence.ids)
         if len(self._heap) > 64 and len(self._heap) > 2 * self._count:
             self._heap = [e for e in self._heap if e[1].status is Status.WAITING]
             heapify(self._heap)

@@ -60,6 +60,11 @@ class Scheduler(Generic[S]):
         """Whether `schedule` would have anything to do."""
         return bool(self.running or self.waiting)
 
+    @property
+    def num_rows_taken(self) -> int:
+        """Rows of running sequences and of followers that will join them."""
+        return self.max_rows - len(self._free_rows)
+
     def add(self, sequence: S) -> None:
         """Queue a sequence (with its followers). The caller has checked that it can ever fit."""
         self.waiting.push(sequence)

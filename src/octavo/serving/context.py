@@ -12,7 +12,7 @@ from fastapi import Request
 
 from octavo.engine.messages import Ready
 from octavo.engine.options import EngineOptions
-from octavo.engine.process import EngineState
+from octavo.engine.process import EngineProgress, EngineState
 from octavo.engine.stats import EngineStats
 from octavo.engine.types import Delta
 from octavo.engine.types import Request as EngineRequest
@@ -56,6 +56,13 @@ class EngineClient(Protocol):
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""
+
+    @property
+    def full_for_s(self) -> float | None:
+        """Seconds after which the full queue may have room; None while it has."""
+
+    def progress(self) -> EngineProgress:
+        """Whether what runs gets on; never waits."""
 
     async def close(self) -> None:
         """Stop the engine."""

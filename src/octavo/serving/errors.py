@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,8 +89,15 @@ def translate(error: errors.OctavoError, prompt_field: str = "prompt") -> ApiErr
                 message,
                 kind="rate_limit_error",
                 code="queue_full",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=math.ceil(error.retry_after_s or RETRY_AFTER_S),
             )
+        case errors.DeadlineError():
+            status = 408 if error.queued else 504
+            return ApiError(status, message, kind="server_error", code="deadline_exceeded")
+        case errors.CrashingRequestError():
+            return ApiError(500, message, kind="server_error", code="request_crashed")
+        case errors.SlowReaderError():
+            return ApiError(408, message, code="slow_reader")
         case errors.RequestError():
             return invalid(None, message)
         case errors.EngineError():

@@ -1,6 +1,8 @@
-"""GET /health, /metrics and /version."""
+"""GET /health and its parts, /metrics and /version."""
 
 from __future__ import annotations
+
+import math
 
 from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
@@ -24,6 +26,44 @@ async def health(request: Request) -> Response:
     if waiting is None:
         return JsonResponse({"status": "ready"})
     body = {"status": waiting[0], "detail": waiting[1]}
+    return JsonResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+@router.get("/health/live")
+async def live(request: Request) -> Response:
+    """200 as long as this process works and may have an engine again; 503 once it never will."""
+    state = serving_of(request).client.state
+    if state.phase != "dead":
+        return JsonResponse({"status": "live"})
+    return JsonResponse({"status": "dead", "detail": state.detail}, status_code=503)
+
+
+@router.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """200 if a request sent now would be taken; 503 with the reason and Retry-After if not."""
+    full_for_s = serving_of(request).client.full_for_s
+    if full_for_s is None:
+        return await health(request)
+    headers = {"Retry-After": str(math.ceil(full_for_s))}
+    body = {"status": "full", "detail": "the queue is full"}
+    return JsonResponse(body, status_code=503, headers=headers)
+
+
+@router.get("/health/progress")
+async def progress(request: Request) -> Response:
+    """503 when there is work and no step has finished for a while: the engine hangs, or is being
+    replaced. 200 when work gets on, or there is none."""
+    serving = serving_of(request)
+    now = serving.client.progress()
+    stalled = now.stalled_s >= serving.options.stall_timeout_s
+    body = {
+        "status": "stalled" if stalled else "working" if now.num_live else "idle",
+        "requests": now.num_live,
+        "steps": now.num_steps,
+        "stalled_s": round(now.stalled_s, 3),
+    }
+    if not stalled:
+        return JsonResponse(body)
     return JsonResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 

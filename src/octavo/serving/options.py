@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from octavo.engine.supervision import Supervision
 from octavo.logs import Format
 from octavo.serving.metric_names import Compat
 
@@ -43,6 +44,8 @@ class ServerOptions:
     request's timings, not only those that ask for them. data_dir: the folder that keeps uploaded
     files and batches (None: those routes are off), where a file may have max_file_bytes and all
     together max_data_bytes. batch_concurrency: requests of a batch that run at once.
+    supervision: when the engine counts as hung or hopeless. stall_timeout_s: without progress for
+    so long, /health/progress says 503.
     """
 
     host: str = "127.0.0.1"
@@ -63,3 +66,5 @@ class ServerOptions:
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"
     always_timings: bool = False
+    supervision: Supervision = field(default_factory=Supervision)
+    stall_timeout_s: float = 10.0

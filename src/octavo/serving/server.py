@@ -37,7 +37,7 @@ def serve(
     """
     options = options or ServerOptions()
     logs.configure(options.log_level, options.log_format)
-    client = EngineProcess(engine, factory=factory)
+    client = EngineProcess(engine, factory=factory, supervision=options.supervision)
     listener = listen(options.host, options.port)
     with listener:
         asyncio.run(_serve(client, options, listener))

@@ -1,0 +1,197 @@
+"""Supervision without a process: hang detection, shared memory, backlog, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.decoding import SamplingParams
+from octavo.engine import Collector, Delta, Request, RequestMetrics, RequestOutput
+from octavo.engine.heart import Doing, Heart, anonymous_file
+from octavo.engine.live import Live
+from octavo.engine.stall import PATIENCE, StallWatch, cpu_time_s
+from octavo.engine.supervision import Supervision
+from octavo.errors import EngineError, InvalidParameterError, SlowReaderError
+from tests.support.engines import byte_tokenizer, null_engine, request
+
+
+def test_a_stopped_engine_is_hung_after_the_limit() -> None:
+    watch = StallWatch(10.0)
+    assert not watch.look(0.0, True, 1, 5.0)
+    assert not watch.look(9.9, True, 1, 5.0)
+    assert watch.stalled_s(9.9) == pytest.approx(9.9)
+    assert watch.look(10.0, True, 1, 5.0)
+
+
+def test_an_engine_that_computes_is_given_longer() -> None:
+    watch = StallWatch(10.0)
+    hung = [watch.look(float(now), True, 1, float(now)) for now in range(int(10 * PATIENCE) + 1)]
+    assert hung.index(True) == 10 * PATIENCE
+
+
+def test_steps_and_idleness_are_no_stall() -> None:
+    watch = StallWatch(10.0)
+    for now in range(0, 100, 9):
+        assert not watch.look(float(now), True, now, 0.0)
+    watch.look(100.0, False, 7, 0.0)
+    assert watch.stalled_s(1000.0) == 0
+    assert not watch.look(1000.0, True, 7, 0.0)
+    assert watch.look(1010.0, True, 7, 0.0)
+
+
+def test_where_cpu_time_is_unknown_the_engine_gets_the_longer_limit() -> None:
+    watch = StallWatch(1.0)
+    hung = [watch.look(float(now), True, 1, None) for now in range(7)]
+    assert hung.index(True) == PATIENCE
+
+
+def test_cpu_time_of_this_process_and_of_none() -> None:
+    used = cpu_time_s(os.getpid())
+    assert used is None or used > 0
+    assert cpu_time_s(2**22 + 1) is None
+
+
+def test_a_heart_is_read_by_another() -> None:
+    fd = anonymous_file()
+    writer, reader = Heart(fd), Heart(fd)
+    assert (reader.beats, reader.doing, reader.members) == (0, Doing.NOTHING, [])
+    writer.begin(Doing.STEPPING, [3, 2**40])
+    assert (reader.doing, reader.members) == (Doing.STEPPING, [3, 2**40])
+    writer.rest()
+    writer.beat(5, 500, 7, 9, 11)
+    assert (reader.num_waiting, reader.num_waiting_tokens) == (5, 500)
+    assert (reader.num_running, reader.num_steps, reader.taken, reader.beats) == (7, 9, 11, 1)
+    assert reader.doing is Doing.NOTHING
+    writer.begin(Doing.TAKING, range(10**5))
+    assert reader.members[-1] == len(reader.members) - 1
+    for heart in (writer, reader):
+        heart.close()
+    os.close(fd)
+
+
+def delta(text: str, index: int = 0, reason: str | None = None) -> Delta:
+    return Delta("r", index, text, [1], finish_reason=reason)  # type: ignore[arg-type]
+
+
+def live(n: int = 1, max_backlog: int = 10**6) -> Live:
+    return Live(Request("r", [1], SamplingParams(n=n)), 0, max_backlog)
+
+
+async def test_a_reader_behind_gets_deltas_joined() -> None:
+    stream = live(n=2)
+    for i in range(100):
+        stream.deliver([delta(f"{i},", 0), delta("x", 1)])
+    stream.deliver([delta("end", 0, "stop")])
+    found = await stream.take()
+    assert len(found) < 20
+    assert "".join(d.text for d in found if d.index == 0) == f"{','.join(map(str, range(100)))},end"
+    assert sum(len(d.token_ids) for d in found) == 201
+    assert [d.finish_reason for d in found if d.index == 0][-1] == "stop"
+
+
+async def test_a_reader_far_behind_is_dropped() -> None:
+    stream = live(max_backlog=10_000)
+    for _ in range(1000):
+        stream.deliver([delta("some text")])
+    with pytest.raises(SlowReaderError, match=r"10,000 bytes"):
+        await stream.take()
+    assert stream.over
+
+
+async def test_a_reader_that_keeps_up_is_never_dropped() -> None:
+    stream = live(max_backlog=1000)
+    for _ in range(1000):
+        stream.deliver([delta("some text")])
+        assert [d.text for d in await stream.take()] == ["some text"]
+
+
+async def test_fail_wakes_the_reader() -> None:
+    stream = live()
+    task = asyncio.ensure_future(stream.take())
+    await asyncio.sleep(0)
+    stream.fail(EngineError("gone"))
+    with pytest.raises(EngineError, match="gone"):
+        await task
+
+
+def test_bad_supervision_names_the_field() -> None:
+    with pytest.raises(InvalidParameterError, match="hang_timeout_s"):
+        Supervision(hang_timeout_s=0)
+    with pytest.raises(InvalidParameterError, match="max_request_crashes"):
+        Supervision(max_request_crashes=0)
+
+
+Spec = tuple[int, int, int, bool, bool]
+ALPHABET = "abcé🙂 "
+
+
+def build(spec: Spec) -> Request:
+    length, outputs, n, scored, stops = spec
+    return request(
+        "r",
+        list(range(60, 60 + length)),
+        max_tokens=outputs,
+        min_tokens=min(3, outputs),
+        n=n,
+        logprobs=2,
+        prompt_logprobs=1 if scored else None,
+        temperature=0.9,
+        repetition_penalty=1.3,
+        frequency_penalty=0.3,
+        stop=("\x61\x62", "d") if stops else (),
+        seed=7,
+    )
+
+
+def engine():
+    return null_engine(tokenizer=byte_tokenizer(), num_kv_blocks=200)
+
+
+@cache
+def undisturbed(spec: Spec) -> RequestOutput:
+    return outputs_with_crashes(spec, ())
+
+
+def outputs_with_crashes(spec: Spec, lives: tuple[int, ...]) -> RequestOutput:
+    """The answer if engines die after so many steps, what they told being all that is known."""
+    wanted = build(spec)
+    collector = Collector(wanted)
+    stream = Live(wanted, 0, 10**9)
+    for steps in (*lives, 10_000):
+        runner = engine()
+        runner.add_request(stream.resumed())
+        for _ in range(steps):
+            if not runner.has_work():
+                break
+            deltas = runner.step()
+            if deltas:
+                stream.deliver(deltas)
+                for one in deltas:
+                    collector.add(one)
+        if stream.over:
+            break
+    assert collector.output.finished
+    return collector.output
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    spec=st.tuples(
+        st.integers(1, 20), st.integers(1, 12), st.integers(1, 3), st.booleans(), st.booleans()
+    ),
+    lives=st.lists(st.integers(0, 8), max_size=4).map(tuple),
+)
+def test_an_answer_is_the_same_however_often_its_engine_dies(
+    spec: Spec, lives: tuple[int, ...]
+) -> None:
+    found, wanted = outputs_with_crashes(spec, lives), undisturbed(spec)
+    assert found.outputs == wanted.outputs
+    assert found.prompt_logprobs == wanted.prompt_logprobs
+    assert found.num_cached_tokens == wanted.num_cached_tokens
+    assert isinstance(found.metrics, RequestMetrics)
+    assert found.metrics.first_token_s is not None
