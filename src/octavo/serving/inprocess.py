@@ -9,7 +9,7 @@ from contextlib import aclosing
 from octavo.engine import AsyncEngine, EngineStats
 from octavo.engine.messages import Ready
 from octavo.engine.options import EngineOptions
-from octavo.engine.process import EngineState
+from octavo.engine.process import EngineProgress, EngineState
 from octavo.engine.types import Delta, Request
 
 
@@ -24,6 +24,7 @@ class LocalClient:
         )
         self.num_restarts = 0
         self.pid = os.getpid()
+        self.full_for_s: float | None = None  # its caller waits its turn
         self._engine, self._path = engine, model_path
 
     async def start(self) -> None:
@@ -42,6 +43,11 @@ class LocalClient:
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""
         return self._engine.stats()
+
+    def progress(self) -> EngineProgress:
+        """What runs gets on: a crash would end this process too."""
+        stats = self._engine.stats()
+        return EngineProgress(stats.num_running + stats.num_waiting, stats.num_steps, 0.0)
 
     async def close(self) -> None:
         """Stop the engine."""
