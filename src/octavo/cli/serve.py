@@ -129,6 +129,16 @@ def serve(
     scheduling_policy: Annotated[
         str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
     ] = "fcfs",
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            rich_help_panel=HTTP,
+            help="Serve gRPC too, on this port.",
+            show_default="no gRPC",
+        ),
+    ] = None,
     data_dir: Annotated[
         str | None,
         typer.Option(
@@ -173,6 +183,8 @@ def serve(
     """
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn", "zmq")):
         usage_error("the server's parts are not installed: pip install 'octavo[serve]'")
+    if grpc_port is not None and importlib.util.find_spec("grpc_reflection") is None:
+        usage_error("gRPC is not installed: pip install 'octavo[serve,grpc]'")
     from octavo.engine.supervision import Supervision
     from octavo.serving import ServerOptions
     from octavo.serving import serve as run_server
@@ -200,6 +212,7 @@ def serve(
         max_body_bytes=max_body_size,
         served_model_names=tuple(served_model_name or ()),
         log_level=log_level,
+        grpc_port=grpc_port,
         data_dir=data_dir,
         max_file_bytes=max_file_size,
         max_data_bytes=max_data_size,

@@ -37,8 +37,15 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
             if options.data_dir is not None:
                 serving.storage = Storage(Path(options.data_dir), serving)
                 serving.storage.start(app)
+            if options.grpc_port is not None:
+                from octavo.serving.rpc import RpcServer  # needs an extra
+
+                serving.rpc = RpcServer(serving)
+                await serving.rpc.start()
             yield
         finally:
+            if serving.rpc is not None:
+                await serving.rpc.stop()
             if serving.storage is not None:
                 await serving.storage.stop()
             await app.state.responses.close()

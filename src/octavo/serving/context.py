@@ -25,6 +25,7 @@ from octavo.serving.record import current_record
 from octavo.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from octavo.serving.rpc import RpcServer
     from octavo.serving.storage import Storage
 
 Result = TypeVar("Result")
@@ -82,6 +83,7 @@ class Serving:
         self.created = int(time.time())
         self.num_interactive = 0  # requests of clients that are being answered
         self.storage: Storage | None = None
+        self.rpc: RpcServer | None = None
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_state = "loading"
         self._task: asyncio.Task[None] | None = None

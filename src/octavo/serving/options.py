@@ -41,9 +41,10 @@ class ServerOptions:
     log_level: "critical" to "trace"; "info" says where the server listens and when it is ready,
     "debug" also logs every request. metrics_compat: "vllm" serves the metrics that vLLM has under
     vLLM's names. log_format: "text" for people or "json". always_timings: every answer brings the
-    request's timings, not only those that ask for them. data_dir: the folder that keeps uploaded
-    files and batches (None: those routes are off), where a file may have max_file_bytes and all
-    together max_data_bytes. batch_concurrency: requests of a batch that run at once.
+    request's timings, not only those that ask for them. grpc_port: where gRPC is served too (0
+    chooses a free one). data_dir: the folder that keeps uploaded files and batches (None: those
+    routes are off), where a file may have max_file_bytes and all together max_data_bytes.
+    batch_concurrency: requests of a batch that run at once.
     supervision: when the engine counts as hung or hopeless. stall_timeout_s: without progress for
     so long, /health/progress says 503.
     """
@@ -58,6 +59,7 @@ class ServerOptions:
     limits: ClientLimits = ClientLimits()
     max_body_bytes: int = 8 * 2**20
     shutdown_timeout_s: int = 15
+    grpc_port: int | None = None
     data_dir: str | None = None
     max_file_bytes: int = 256 * 2**20
     max_data_bytes: int = 8 * 2**30
