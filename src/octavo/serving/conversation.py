@@ -15,6 +15,7 @@ from octavo.engine.types import Request
 from octavo.parsing import PlainParser
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.generation import Generation, new_id
+from octavo.serving.prompts import RENDERED, PromptOptions
 from octavo.serving.reply import Reply
 
 
@@ -54,6 +55,7 @@ class Conversation:
     continue_final_message: the last message is the beginning of the answer. prompt_field: what the
     protocol calls the messages; errors name it. id_prefix: "chatcmpl" gives "chatcmpl-...".
     reasoning: False asks a model that can think not to, True to think, None leaves it to the model.
+    prompt_options: how the rendered text becomes ids. request_id: chosen by the client.
     fit_output: ask for no more tokens than the context still holds, instead of refusing.
     """
 
@@ -73,6 +75,8 @@ class Conversation:
     deadline_s: float | None = None
     ttft_deadline_s: float | None = None
     fit_output: bool = False
+    prompt_options: PromptOptions = RENDERED
+    request_id: str | None = None
     prompt_field: str = "messages"
     id_prefix: str = "chatcmpl"
 
@@ -81,7 +85,7 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     """The answer, not begun yet. Raises ApiError or OctavoError naming what is wrong."""
     rendered, ids = await render(serving, conversation)
     request = Request(
-        request_id=new_id(conversation.id_prefix),
+        request_id=new_id(conversation.id_prefix, conversation.request_id),
         prompt_ids=ids,
         params=_fitting(serving, conversation, len(ids)),
         prompt=rendered,
@@ -117,7 +121,10 @@ async def render(serving: Serving, conversation: Conversation) -> tuple[str, lis
             **({"tools": tools} if tools else {}),
             **conversation.template_kwargs,
         )
-        return text, tokenizer.encode(text, add_special_tokens=False)
+        special = options.add_special_tokens
+        return text, tokenizer.encode(text, add_special_tokens=special)
 
+    options, max_tokens = conversation.prompt_options, conversation.params.max_tokens
     length = sum(len(message.get("content") or "") for message in conversation.messages)
-    return await off_loop(length, prompt)
+    text, ids = await off_loop(length, prompt)
+    return text, options.cut(serving, ids, max_tokens)

@@ -17,9 +17,9 @@ from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
 
 
-def new_id(prefix: str) -> str:
-    """A fresh id, "chatcmpl-..."."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+def new_id(prefix: str, chosen: str | None = None) -> str:
+    """A fresh id, "chatcmpl-...", or one with what a client has chosen."""
+    return f"{prefix}-{chosen or uuid.uuid4().hex}"
 
 
 class Generation:

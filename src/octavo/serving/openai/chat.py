@@ -11,6 +11,7 @@ from octavo.parsing import TextPart
 from octavo.serving.context import Serving
 from octavo.serving.conversation import Conversation
 from octavo.serving.generation import Generation
+from octavo.serving.openai.extras import ChatExtras
 from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
 from octavo.serving.openai.protocol import ChatRequest
 from octavo.serving.openai.usage import FINGERPRINT, usage
@@ -24,6 +25,8 @@ def conversation_of(body: ChatRequest) -> Conversation:
         params=body.sampling_params(),
         add_generation_prompt=body.add_generation_prompt is not False,
         template_kwargs=body.chat_template_kwargs or {},
+        prompt_options=body.prompt_options(False),
+        request_id=body.request_id,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )
@@ -37,9 +40,10 @@ class ChatFormat:
         self._id = reply.id
         self._model = body.model
         self._created = int(time.time())
-        self._texts = TokenTexts(serving.tokenizer)
+        self._texts = TokenTexts(serving.tokenizer, bool(body.return_tokens_as_token_ids))
         self._num_top = body.top_logprobs or 0
         self._wants_logprobs = bool(body.logprobs)
+        self._extras = ChatExtras(body, reply)
 
     @property
     def head(self) -> dict[str, Any]:
@@ -61,7 +65,7 @@ class ChatFormat:
                     opened = True
                     for index in range(self.generation.num_choices):
                         yield _chunk(index, {"role": "assistant", "content": ""})
-                for choice in self._chunks(delta):
+                for choice in self._extras.chunks(delta, self._chunks(delta)):
                     yield choice
 
     def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
@@ -76,11 +80,12 @@ class ChatFormat:
     async def whole(self) -> dict[str, Any]:
         """The whole answer."""
         choices = await self._reply.collect()
-        return {
+        answer = {
             **self._head("chat.completion"),
             "choices": [self._choice(i, choice) for i, choice in enumerate(choices)],
             "usage": usage(self.generation),
         }
+        return self._extras.whole(answer, choices)
 
     def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         return {

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from octavo.engine.types import Delta, Request, TokenLogprobs
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.errors import invalid
 from octavo.serving.generation import Choice, Generation, collect, new_id
-from octavo.serving.openai.logprobs import TokenTexts, completion_logprobs
+from octavo.serving.openai.logprobs import TokenTexts, completion_logprobs, mean_logprob, scored
 from octavo.serving.openai.protocol import CompletionRequest
 from octavo.serving.openai.usage import FINGERPRINT, usage
+from octavo.serving.prompts import infill
 
 MAX_CHOICES = 256
 
@@ -24,14 +26,15 @@ async def completion_generation(serving: Serving, body: CompletionRequest) -> Ge
     prompts = body.prompts()
     if len(prompts) * params.n > MAX_CHOICES:
         raise invalid("n", f"n: {len(prompts)} prompts times {params.n} exceed {MAX_CHOICES}")
+    first_id = new_id("cmpl", body.request_id)
     requests = []
-    for prompt in prompts:
-        ids = await _token_ids(serving, prompt)
+    for place, prompt in enumerate(prompts):
+        ids, stops = await _token_ids(serving, body, prompt)
         requests.append(
             Request(
-                request_id=new_id("cmpl"),
-                prompt_ids=ids,
-                params=params,
+                request_id=f"{first_id}-{place}" if place else first_id,
+                prompt_ids=body.prompt_options(True).cut(serving, ids, params.max_tokens),
+                params=replace(params, stop_token_ids=(*params.stop_token_ids, *stops)),
                 prompt=prompt if isinstance(prompt, str) else None,
                 priority=body.priority or 0,
                 arrival_s=time.monotonic(),
@@ -41,13 +44,26 @@ async def completion_generation(serving: Serving, body: CompletionRequest) -> Ge
     return Generation(serving, requests, "prompt")
 
 
-async def _token_ids(serving: Serving, prompt: str | list[int]) -> list[int]:
+async def _token_ids(
+    serving: Serving, body: CompletionRequest, prompt: str | list[int]
+) -> tuple[list[int], list[int]]:
+    """(prompt, further tokens that end the answer)."""
     if isinstance(prompt, list):
+        if body.suffix:
+            raise invalid("suffix", "suffix: needs a prompt that is a text")
         if any(not -(2**31) <= token < 2**31 for token in prompt):
             raise invalid("prompt", "prompt: holds a token id that is not in the vocabulary")
-        return prompt
+        return prompt, []
     tokenizer = serving.need_tokenizer("prompt")
-    return await off_loop(len(prompt), tokenizer.encode, prompt)
+    if body.suffix:
+        length = len(prompt) + len(body.suffix)
+        return await off_loop(length, infill, tokenizer, prompt, body.suffix)
+    special = body.prompt_options(True).add_special_tokens
+
+    def encode() -> list[int]:
+        return tokenizer.encode(prompt, add_special_tokens=special)
+
+    return await off_loop(len(prompt), encode), []
 
 
 class CompletionFormat:
@@ -57,10 +73,13 @@ class CompletionFormat:
         self._id = generation.requests[0].request_id
         self._model = body.model
         self._created = int(time.time())
-        self._texts = TokenTexts(serving.tokenizer)
+        self._texts = TokenTexts(serving.tokenizer, bool(body.return_tokens_as_token_ids))
         self._num_top = body.logprobs
         self._generation = generation
         self._n = generation.requests[0].params.n
+        self._num_shown = body.n or 1
+        self._returns_ids = bool(body.return_token_ids)
+        self._num_scores = body.prompt_logprobs
         self._echo = bool(body.echo)
         self._generates = body.max_tokens != 0
         self._tokenizer = serving.tokenizer
@@ -107,11 +126,21 @@ class CompletionFormat:
         if not self._generates:
             for choice in choices:
                 choice.text, choice.token_ids, choice.logprobs = "", [], []
-        return {
-            **self.head,
-            "choices": [self._choice(i, c, 0, self._echo) for i, c in enumerate(choices)],
-            "usage": usage(self._generation),
-        }
+        shown = [self._choice(i, choices[i], 0, self._echo) for i in self._best(choices)]
+        for index, one in enumerate(shown):
+            one["index"] = index
+        return {**self.head, "choices": shown, "usage": usage(self._generation)}
+
+    def _best(self, choices: list[Choice]) -> list[int]:
+        """Which choices are shown: of each prompt those whose tokens are the likeliest."""
+        if self._num_shown == self._n:
+            return list(range(len(choices)))
+        shown: list[int] = []
+        for start in range(0, len(choices), self._n):
+            places = range(start, start + self._n)
+            ranked = sorted(places, key=lambda i: (-mean_logprob(choices[i].logprobs), i))
+            shown += ranked[: self._num_shown]
+        return shown
 
     def _prompt_text(self, request: Request) -> str:
         if request.prompt is not None:
@@ -142,4 +171,17 @@ class CompletionFormat:
             "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
+            **self._extras(index, choice, first=offset == 0),
         }
+
+    def _extras(self, index: int, choice: Choice, first: bool) -> dict[str, Any]:
+        """What vLLM adds on request."""
+        extras: dict[str, Any] = {}
+        if self._returns_ids:
+            extras["token_ids"] = choice.token_ids
+            if first:
+                extras["prompt_token_ids"] = self._prompt_ids(index)
+        if self._num_scores is not None:
+            scores = self._generation.prompt_logprobs.get(index // self._n)
+            extras["prompt_logprobs"] = scored(scores, self._num_scores)
+        return extras

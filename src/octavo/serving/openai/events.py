@@ -33,15 +33,19 @@ class ChunkWriter(Protocol):
         ...
 
 
-async def event_stream(writer: ChunkWriter, wants_usage: bool) -> AsyncGenerator[bytes]:
+async def event_stream(
+    writer: ChunkWriter, wants_usage: bool, running_usage: bool = False
+) -> AsyncGenerator[bytes]:
     """Events from the first choice to [DONE]. What fails before the first one is raised; what
-    fails later becomes an error event."""
+    fails later becomes an error event. running_usage: every chunk has the counts so far."""
     shared = {**writer.head, **({"usage": None} if wants_usage else {})}
     opened = False
     async with aclosing(writer.choices()) as choices:
         try:
             async for choice in choices:
                 opened = True
+                if running_usage:
+                    shared["usage"] = usage(writer.generation)
                 yield sse({**shared, "choices": [choice]})
         except ApiError as error:
             if not opened:

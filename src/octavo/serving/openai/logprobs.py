@@ -16,16 +16,21 @@ def finite(logprob: float) -> float:
 
 
 class TokenTexts:
-    """How tokens are written. A token that is no whole character is shown as its bytes."""
+    """How tokens are written. A token that is no whole character is shown as its bytes.
+    as_ids: every token is shown as "token_id:5"."""
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer | None, as_ids: bool = False) -> None:
+        self._tokenizer, self._as_ids = tokenizer, as_ids
 
     def raw(self, token_id: int) -> bytes:
         """The token's bytes."""
         if self._tokenizer is None:
             return f"token_id:{token_id}".encode()
         return self._tokenizer.token_bytes(token_id)
+
+    def shown(self, token_id: int) -> str:
+        """The token as answers name it."""
+        return f"token_id:{token_id}" if self._as_ids else self.text(token_id)
 
     def text(self, token_id: int) -> str:
         """The token as a string."""
@@ -43,7 +48,7 @@ def chat_logprobs(
 
     def entry(token_id: int, candidate: Logprob) -> dict[str, Any]:
         return {
-            "token": texts.text(token_id),
+            "token": texts.shown(token_id),
             "logprob": finite(candidate.logprob),
             "bytes": list(texts.raw(token_id)),
         }
@@ -65,19 +70,19 @@ def completion_logprobs(
 ) -> dict[str, Any]:
     """The `logprobs` object of a completion choice (or chunk). offset: characters of the choice's
     text before these tokens. A position without candidates (the first of a prompt) shows null."""
-    tokens = [texts.text(token_id) for token_id in token_ids]
+    tokens = [texts.shown(token_id) for token_id in token_ids]
     offsets: list[int] = []
     logprobs: list[float | None] = []
     tops: list[dict[str, float] | None] = []
     for token_id, token, candidates in zip(token_ids, tokens, positions, strict=True):
         offsets.append(offset)
-        offset += len(token)
+        offset += len(texts.text(token_id))
         if candidates is None:
             logprobs.append(None)
             tops.append(None)
             continue
         chosen = candidates[token_id]
-        top = {texts.text(i): finite(c.logprob) for i, c in best(candidates, num_top)}
+        top = {texts.shown(i): finite(c.logprob) for i, c in best(candidates, num_top)}
         logprobs.append(finite(chosen.logprob))
         tops.append({**top, token: finite(chosen.logprob)})
     return {
@@ -92,3 +97,32 @@ def best(candidates: TokenLogprobs, count: int) -> list[tuple[int, Logprob]]:
     """The `count` most likely candidates, best first."""
     ranked = sorted(candidates.items(), key=lambda item: (-item[1].logprob, item[0]))
     return ranked[:count]
+
+
+def scored(
+    positions: list[TokenLogprobs | None] | None, num_top: int
+) -> list[dict[str, Any] | None] | None:
+    """vLLM's `prompt_logprobs`: for each token of the prompt but the first, by token id, the token
+    itself and the num_top likeliest."""
+    if positions is None:
+        return None
+    return [None if found is None else _scored(found, num_top) for found in positions]
+
+
+def _scored(candidates: TokenLogprobs, num_top: int) -> dict[str, Any]:
+    chosen = next(iter(candidates))
+    return {
+        str(token): {
+            "logprob": finite(candidate.logprob),
+            "rank": candidate.rank,
+            "decoded_token": candidate.decoded_token,
+        }
+        for place, (token, candidate) in enumerate(candidates.items())
+        if token == chosen or (candidate.rank or place) <= num_top
+    }
+
+
+def mean_logprob(positions: list[TokenLogprobs]) -> float:
+    """Of the chosen tokens; 0 for none."""
+    chosen = [next(iter(candidates.values())).logprob for candidates in positions]
+    return sum(chosen) / len(chosen) if chosen else 0.0

@@ -7,83 +7,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from octavo.decoding import SamplingParams
-from octavo.errors import InvalidParameterError
-from octavo.serving.body import StrictModel
 from octavo.serving.errors import invalid
-from octavo.serving.openai.structure import StructureFields
+from octavo.serving.openai.sampling import MAX_TOP_LOGPROBS, SamplingFields
 
-MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 256
-
-_PLAIN = (  # fields that go to SamplingParams as they are
-    *("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids"),
-    *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens"),
-    *("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"),
-)
-
-
-class StreamOptions(StrictModel):
-    """include_usage: one more chunk with the token counts. include_obfuscation is meaningless."""
-
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
-class SamplingFields(StructureFields):
-    """What both kinds of completion share."""
-
-    model: str
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    # beyond OpenAI, as in vLLM
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
-    cache_salt: str | None = Field(default=None, max_length=256)
-    return_metrics: bool | None = None  # Octavo's own: the request's timings with the answer
-
-    @property
-    def streams(self) -> bool:
-        """Whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
-    def wants_usage(self) -> bool:
-        """Whether a stream ends with the token counts."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    def check_stream_options(self) -> None:
-        """OpenAI refuses stream_options without stream."""
-        if self.stream_options is not None and not self.streams:
-            raise invalid("stream_options", "stream_options: only allowed when stream is true")
-
-    def _params(self, **more: Any) -> SamplingParams:
-        given = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) is not None}
-        if self.logit_bias:
-            given["logit_bias"] = {token_id(k): v for k, v in self.logit_bias.items()}
-        given["grammar"] = self.grammar()
-        return SamplingParams(**{**given, **more})
-
-
-def token_id(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise InvalidParameterError("logit_bias", f"got the key {text[:20]!r}, expected token ids")
-    return int(text)
+MAX_BEST_OF = 20
 
 
 class ContentPart(BaseModel):
@@ -149,7 +77,7 @@ class ChatRequest(SamplingFields):
 
     def sampling_params(self) -> SamplingParams:
         """Raises ApiError or InvalidParameterError naming the field."""
-        self.check_stream_options()
+        self.check_stream()
         for place, message in enumerate(self.messages):
             message.check(place)
         if self.top_logprobs is not None and not self.logprobs:
@@ -169,8 +97,10 @@ class CompletionRequest(SamplingFields):
     prompt: str | list[int] | list[str] | list[list[int]]
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    suffix: str | None = None
+    best_of: int | None = Field(default=None, ge=1, le=MAX_BEST_OF)
 
-    def prompts(self) -> list[str] | list[list[int]]:
+    def prompts(self) -> list[str | list[int]]:
         """The prompts as a list; never empty."""
         prompt: Any = self.prompt
         if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
@@ -179,18 +109,38 @@ class CompletionRequest(SamplingFields):
             raise invalid("prompt", "prompt: is empty")
         if len(prompt) > MAX_PROMPTS:
             raise invalid("prompt", f"prompt: has {len(prompt)} prompts, at most {MAX_PROMPTS}")
-        found: list[str] | list[list[int]] = prompt
+        found: list[str | list[int]] = prompt
         return found
 
     def sampling_params(self) -> SamplingParams:
         """Raises ApiError or InvalidParameterError naming the field."""
-        self.check_stream_options()
+        self.check_stream()
         max_tokens = 16 if self.max_tokens is None else self.max_tokens
         if max_tokens == 0 and not self.echo:
             raise invalid("max_tokens", "max_tokens: 0 is only allowed when echo is true")
-        scores = self.logprobs if self.logprobs is not None else (0 if max_tokens == 0 else None)
+        logprobs = self.logprobs
+        if self.picks_best:
+            self._check_best_of()
+            logprobs = logprobs or 0
         return self._params(
             max_tokens=max_tokens,
-            logprobs=self.logprobs,
-            prompt_logprobs=scores if self.echo else None,
+            logprobs=logprobs,
+            prompt_logprobs=self._scores(max_tokens),
+            **({"n": self.best_of} if self.picks_best else {}),
         )
+
+    @property
+    def picks_best(self) -> bool:
+        """Whether more samples are drawn than shown."""
+        return (self.best_of or 1) > (self.n or 1)
+
+    def _check_best_of(self) -> None:
+        if self.streams:
+            raise invalid("best_of", "best_of: not allowed when stream is true")
+
+    def _scores(self, max_tokens: int) -> int | None:
+        """How many candidates of each prompt token are wanted; None for no scores."""
+        asked = [] if self.prompt_logprobs is None else [self.prompt_logprobs]
+        if self.echo and (self.logprobs is not None or max_tokens == 0):
+            asked.append(self.logprobs or 0)
+        return max(asked, default=None)

@@ -20,7 +20,8 @@ from octavo.serving.openai.completions import CompletionFormat, completion_gener
 from octavo.serving.openai.events import event_stream
 from octavo.serving.openai.fields import drop_idle_fields
 from octavo.serving.openai.models import list_models, show_model
-from octavo.serving.openai.protocol import ChatRequest, CompletionRequest, SamplingFields
+from octavo.serving.openai.protocol import ChatRequest, CompletionRequest
+from octavo.serving.openai.sampling import SamplingFields
 from octavo.serving.record import add_timings, current_record
 
 Fields = TypeVar("Fields", bound=SamplingFields)
@@ -79,5 +80,5 @@ async def _answer(
     if not body.streams:
         answer = await unless_gone(request.receive, format.whole())
         return JsonResponse(add_timings(answer))
-    events = event_stream(format, body.wants_usage)
+    events = event_stream(format, body.wants_usage, body.wants_running_usage)
     return EventStream(await primed(request.receive, events))

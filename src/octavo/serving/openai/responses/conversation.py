@@ -13,7 +13,6 @@ from octavo.errors import InvalidParameterError
 from octavo.serving.context import Serving
 from octavo.serving.conversation import Conversation, Tool, ToolChoice, render
 from octavo.serving.errors import invalid
-from octavo.serving.openai.protocol import token_id
 from octavo.serving.openai.responses.items import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -29,6 +28,7 @@ from octavo.serving.openai.responses.protocol import (
     ResponseRequest,
     SchemaFormat,
 )
+from octavo.serving.openai.sampling import token_id
 
 _PLAIN = (  # fields that go to SamplingParams as they are
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos"),
