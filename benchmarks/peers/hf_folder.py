@@ -1,12 +1,14 @@
 """A GGUF file as a bfloat16 Hugging Face folder, for engines that read no GGUF on a CPU.
 
 The weights are those of the file, dequantized: what such an engine would be given by someone who
-has the unquantized model. Without tokenizer: prompts are token ids.
+has the unquantized model. The tokenizer is the file's, good enough to measure with: its splitting
+of text into words is GPT-2's for every model.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ TOP = {
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
+CONTROL = 3  # tokenizer.ggml.token_type of control tokens
+
+
 def hf_folder(model: Path, cache: Path) -> Path | None:
     """The folder, written on the first call; None for a family this does not know."""
     checkpoint = open_checkpoint(model)
@@ -45,6 +50,7 @@ def hf_folder(model: Path, cache: Path) -> Path | None:
     if not (folder / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _write_weights(checkpoint, config, folder / "model.safetensors")
+        _write_tokenizer(checkpoint.metadata, folder)
         (folder / "config.json").write_text(json.dumps(_config(checkpoint, config), indent=2))
     return folder
 
@@ -66,7 +72,7 @@ def _config(checkpoint: Checkpoint, c: ModelConfig) -> dict[str, Any]:
         "max_position_embeddings": c.context_length,
         "tie_word_embeddings": "output.weight" not in checkpoint.tensors,
         "torch_dtype": "bfloat16",
-        "eos_token_id": 0,
+        "eos_token_id": checkpoint.metadata["tokenizer.ggml.eos_token_id"],
     }
 
 
@@ -87,6 +93,36 @@ def _write_weights(checkpoint: Checkpoint, config: ModelConfig, path: Path) -> N
             if config.rope.interleaved and (".attn_q." in name or ".attn_k." in name):
                 values = _halves_apart(values, config.head_dim)
             file.write(_bfloat16(values).tobytes())
+
+
+def _write_tokenizer(metadata: Mapping[str, Any], folder: Path) -> None:
+    """tokenizer.json of a byte-level BPE vocabulary, and tokenizer_config.json."""
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    kinds = list(metadata["tokenizer.ggml.token_type"])
+    added = [
+        {"id": i, "content": token, "special": True, "single_word": False, "lstrip": False}
+        | {"rstrip": False, "normalized": False}
+        for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if kind == CONTROL
+    ]
+    merges = [list(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    level |= {"use_regex": True}
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    parts = {
+        "version": "1.0",
+        "added_tokens": added,
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(parts), encoding="utf-8")
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": tokens[metadata["tokenizer.ggml.eos_token_id"]],
+        "chat_template": metadata["tokenizer.chat_template"],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
 def _name(name: str) -> str:

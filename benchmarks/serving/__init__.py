@@ -1,0 +1,1 @@
+"""Octavo's server beside others: same weights, same threads, same load, repetitions interleaved."""
