@@ -55,7 +55,7 @@ async def until_gone(pid: int, timeout_s: float = 5.0) -> None:
 
 
 def folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("octavo-*"))
+    return set(Path(tempfile.gettempdir()).glob(f"octavo-engine-{os.getpid()}-*"))
 
 
 async def test_streams_and_stats(tiny_model: Path) -> None:

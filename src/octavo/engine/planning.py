@@ -152,5 +152,6 @@ def scheduler_config(options: EngineOptions) -> SchedulerConfig:
         options.max_num_seqs,
         options.max_num_batched_tokens,
         options.max_num_mixed_tokens,
+        tenant_weights=options.tenant_weights,
         preempt_for_priority=options.scheduling_policy == "priority",
     )

@@ -79,7 +79,7 @@ class Sample(Sequence):
         text: TextStream | None,
         bad_words: BadWords | None = None,
     ) -> None:
-        super().__init__(list(state.request.prompt_ids), table, rank)
+        super().__init__(list(state.request.prompt_ids), table, rank, state.request.tenant)
         params = state.request.params
         self.state = state
         self.request_id = state.request.request_id

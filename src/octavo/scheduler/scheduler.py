@@ -1,43 +1,56 @@
 """Continuous batching: decodes first, then prefill chunks, then admissions, under one budget.
 
 The rules, in the order they are applied:
-1. Every running decode gets its token. If one needs a block and none is free, the running sequence
-   of the worst rank is preempted: its blocks are freed, its ids kept, it waits for recomputation.
+1. Every running decode gets its token. If one needs a block and none is free, a running sequence
+   is preempted (victims.py): its blocks are freed, its ids kept, it waits for recomputation.
 2. Running prefills continue in rank order with what is left of the budget. Beside decodes it is a
    smaller one, so a prompt costs running streams little at a time; and streams that began together
    drift apart, so that they do not all end, and send their next prompts, in the same moment.
-3. Waiting sequences are admitted in rank order, nobody overtaking, if a row is free and the blocks
-   for all their ids are, with one block to spare for each running sequence: no one is admitted
-   only to be preempted at once. Under the priority policy a waiting sequence may take the place of
-   running ones with a strictly larger priority number.
-The best-ranked sequence is never preempted for another, so every request finishes.
+3. Waiting sequences are admitted in the order of queue.py (priority, then the tenant that is owed
+   most, then rank), nobody overtaking, if a row is free and the blocks for all their ids are, with
+   one block to spare for each running sequence: no one is admitted only to be preempted at once.
+   Under the priority policy a waiting sequence may take the place of running ones with a strictly
+   larger priority number, and always that of tenants which hold more than their share, if its own
+   holds less. It goes before running prefills of tenants that are owed less.
+The best-ranked running sequence is never preempted for want of blocks, nor a tenant's share for
+another tenant, so every request finishes.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic
 
 from octavo.cache import KvCache
 from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.schedule import Chunk, S, Schedule
-from octavo.scheduler.sequence import Status
+from octavo.scheduler.sequence import Rank, Sequence, Status
+from octavo.scheduler.shares import Ledger
+from octavo.scheduler.victims import over_share, worst
 
 _by_rank = attrgetter("rank")
+
+
+def _urgency(sequence: Sequence) -> tuple[int, float, Rank]:
+    """Sorts by priority, then by what the tenant was given, then by rank."""
+    return sequence.rank[0], sequence.account.counter, sequence.rank
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
     """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step, of which
     max_num_mixed_tokens may be of prompts if the step has decodes.
-    preempt_for_priority: let a waiting sequence displace running ones of a larger priority."""
+    preempt_for_priority: let a waiting sequence displace running ones of a larger priority.
+    tenant_weights: shares of tenants; 1 for those not named."""
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_num_mixed_tokens: int = 192
     preempt_for_priority: bool = False
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 class Scheduler(Generic[S]):
@@ -48,7 +61,8 @@ class Scheduler(Generic[S]):
     def __init__(self, config: SchedulerConfig, cache: KvCache) -> None:
         self.config = config
         self.cache = cache
-        self.waiting: WaitingQueue[S] = WaitingQueue()
+        self.ledger = Ledger(config.tenant_weights)
+        self.waiting: WaitingQueue[S] = WaitingQueue(self.ledger)
         self.running: list[S] = []  # sorted by rank
         self.max_rows = min(config.max_num_seqs, config.max_num_batched_tokens)
         self.num_preemptions = 0
@@ -70,6 +84,7 @@ class Scheduler(Generic[S]):
         self.waiting.push(sequence)
         for follower in sequence.followers:
             follower.status = Status.FORKING
+            follower.account = sequence.account
 
     def finish(self, sequence: S) -> None:
         """Take a sequence out, whatever its state; its blocks and row are free at once."""
@@ -88,10 +103,13 @@ class Scheduler(Generic[S]):
         budget = self.config.max_num_batched_tokens - len(plan.decodes)
         if plan.decodes:
             budget = min(budget, self.config.max_num_mixed_tokens)
-        for sequence in self.running:
-            if sequence.prefilling and budget > 0:
+        admits = bool(self.waiting) and not plan.preempted
+        for sequence in self._prefills():
+            if admits:
+                budget = self._admit(plan, budget, before=sequence)
+            if budget > 0 and sequence.status is Status.RUNNING:
                 budget -= self._add_chunk(plan, sequence, budget)
-        if self.waiting and not plan.preempted:
+        if admits:
             self._admit(plan, budget)
         return plan
 
@@ -101,26 +119,24 @@ class Scheduler(Generic[S]):
         block_size = self.cache.block_size
         for sequence in plan.decodes:
             sequence.num_computed = done = sequence.num_computed + 1
+            sequence.account.counter += sequence.account.output_cost
             if done % block_size == 0:
                 commit(sequence.table, sequence.ids, done)
         for chunk in plan.chunks:
             self._commit_chunk(chunk)
 
     def _decode(self, plan: Schedule[S]) -> None:
-        running, i = self.running, 0
-        while i < len(running):  # the tail may be preempted on the way
-            sequence = running[i]
-            if not sequence.prefilling:
-                if len(sequence.ids) > sequence.table.capacity and not self._grow(plan, sequence):
-                    return
+        for sequence in list(self.running):
+            if sequence.prefilling or sequence.status is not Status.RUNNING:
+                continue  # or it was preempted for one before it
+            if len(sequence.ids) <= sequence.table.capacity or self._grow(plan, sequence):
                 plan.decodes.append(sequence)
-            i += 1
 
     def _grow(self, plan: Schedule[S], sequence: S) -> bool:
         """Make the next token writable; False if that took preempting the sequence itself."""
         start, end = sequence.num_computed, len(sequence.ids)
         while not self.cache.can_allocate(sequence.table, start, end):
-            victim = self.running[-1]
+            victim = worst(self.running)
             self._preempt(plan, victim)
             if victim is sequence:
                 return False
@@ -138,19 +154,30 @@ class Scheduler(Generic[S]):
         plan.chunks.append(Chunk(sequence, start, count, score))
         return count
 
-    def _admit(self, plan: Schedule[S], budget: int) -> None:
+    def _prefills(self) -> list[S]:
+        """Running sequences with prompt left to compute, best first."""
+        found = [sequence for sequence in self.running if sequence.prefilling]
+        if len(found) > 1:
+            found.sort(key=_urgency)
+        return found
+
+    def _admit(self, plan: Schedule[S], budget: int, before: S | None = None) -> int:
+        """Admit what fits; with `before`, only what is more urgent. Returns the budget left."""
         while budget > 0:
             sequence = self.waiting.peek()
             if sequence is None or sequence in plan.preempted:
-                return
+                break
+            if before is not None and not _urgency(sequence)[:2] < _urgency(before)[:2]:
+                break
             found = self._cached_prefix(sequence)
             if not self._fits(sequence, found):
                 taken = self._displace(plan, sequence, found)
                 if taken is None:
-                    return
+                    break
                 budget += taken
             self._start(plan, sequence, found)
             budget -= self._add_chunk(plan, sequence, budget)
+        return budget
 
     def _cached_prefix(self, sequence: S) -> list[int]:
         if sequence.num_scored < sequence.num_to_score:  # every position's logits are wanted
@@ -170,24 +197,30 @@ class Scheduler(Generic[S]):
 
     def _start(self, plan: Schedule[S], sequence: S, found: list[int]) -> None:
         """Move the waiting queue's head to running, with rows and blocks for all its ids."""
-        self.waiting.pop()
+        self.waiting.take(sequence)  # which may not be the head any more: victims wait too
         sequence.num_computed = self.cache.attach(sequence.table, found)
         self.cache.allocate(sequence.table, sequence.num_computed, len(sequence.ids))
         sequence.status = Status.RUNNING
         sequence.prefilling = True
         insort(self.running, sequence, key=_by_rank)
+        self.ledger.count(sequence.account, rows=sequence.width)
         for member in (sequence, *sequence.followers):
             member.row = self._free_rows.pop()
             plan.admitted.append(member)
+        if not sequence.charged:
+            sequence.charged = True
+            sequence.account.charge_prompt(len(sequence.ids) - sequence.num_computed)
         if sequence.table.use_index:
             self.num_prompt_queries += len(sequence.ids)
             self.num_prompt_hits += sequence.num_computed
 
     def _displace(self, plan: Schedule[S], sequence: S, found: list[int]) -> int | None:
-        """Preempt running sequences of strictly larger priority until `sequence` fits; returns the
-        tokens that frees in this step's budget, or None (and does nothing) if that cannot help."""
-        if not self.config.preempt_for_priority:
-            return None
+        """Preempt running sequences of strictly larger priority, or of tenants that hold more than
+        their share, until `sequence` fits; returns the tokens that frees in this step's budget, or
+        None (and does nothing) if that cannot help."""
+        freed = self._displace_unfair(plan, sequence, found)
+        if freed is not None or not self.config.preempt_for_priority:
+            return freed
         victims = [s for s in self.running if s.rank[0] > sequence.rank[0]]
         rows = sum(v.width for v in victims) + len(self._free_rows)
         blocks = sum(self._owned(v) for v in victims) + self.cache.pool.num_free
@@ -198,6 +231,19 @@ class Scheduler(Generic[S]):
         while victims and not self._fits(sequence, found):
             freed += self._preempt(plan, victims.pop())
         return freed if self._fits(sequence, found) else None
+
+    def _displace_unfair(self, plan: Schedule[S], sequence: S, found: list[int]) -> int | None:
+        victims = over_share(
+            sequence,
+            self._need(sequence, found),
+            self.running,
+            self.ledger,
+            self.max_rows,
+            len(self._free_rows),
+            self.cache,
+        )
+        freed = sum(self._preempt(plan, victim) for victim in victims)
+        return freed if victims and self._fits(sequence, found) else None
 
     def _owned(self, sequence: S) -> int:
         """Blocks that only this sequence holds."""
@@ -225,6 +271,7 @@ class Scheduler(Generic[S]):
     def _release_row(self, sequence: S) -> None:
         if sequence.row >= 0:
             self._free_rows.append(sequence.row)
+            self.ledger.count(sequence.account, rows=-1)
             sequence.row = -1
 
     def _commit_chunk(self, chunk: Chunk[S]) -> None:

@@ -6,8 +6,11 @@ from enum import Enum
 from typing import Self, TypeAlias
 
 from octavo.cache import BlockTable
+from octavo.scheduler.shares import Account
 
 Rank: TypeAlias = tuple[int, int, int]
+NOBODY = Account("", 1.0)
+"""The account of sequences that were never queued."""
 
 
 class Status(Enum):
@@ -29,10 +32,13 @@ class Sequence:
     sequences, the smallest first in line and last to be preempted. row: index in the batch's
     arrays while RUNNING or FORKING, else -1. followers: further samples of the same prompt; they
     share this one's blocks as soon as the prompt is computed. num_to_score: leading prompt
-    positions whose logits are wanted; num_scored: how many of those are done.
+    positions whose logits are wanted; num_scored: how many of those are done. tenant: who it
+    belongs to; account: that tenant's, once queued; charged: its prompt is on the bill.
     """
 
     __slots__ = (
+        "account",
+        "charged",
         "followers",
         "ids",
         "num_computed",
@@ -44,9 +50,10 @@ class Sequence:
         "row",
         "status",
         "table",
+        "tenant",
     )
 
-    def __init__(self, ids: list[int], table: BlockTable, rank: Rank) -> None:
+    def __init__(self, ids: list[int], table: BlockTable, rank: Rank, tenant: str = "") -> None:
         self.ids = ids
         self.num_prompt = len(ids)
         self.num_computed = 0
@@ -58,6 +65,9 @@ class Sequence:
         self.followers: list[Self] = []
         self.num_to_score = 0
         self.num_scored = 0
+        self.tenant = tenant
+        self.account: Account = NOBODY
+        self.charged = False
 
     @property
     def width(self) -> int:
