@@ -1,5 +1,36 @@
 """From the text of an answer to its parts: reasoning, text, tool calls. Incremental, no I/O."""
 
+from octavo.parsing.answer import AnswerFormat
+from octavo.parsing.formats import (
+    NONE,
+    answer_format,
+    detect_reasoning,
+    detect_tools,
+    reasoning_parser_names,
+    tool_parser_names,
+)
+from octavo.parsing.grammar import after_thinking, forced_calls, free_calls
 from octavo.parsing.parts import Parser, Part, PlainParser, ReasoningPart, TextPart, ToolCallPart
+from octavo.parsing.stream import new_call_id
+from octavo.parsing.tools import Tool
 
-__all__ = ["Parser", "Part", "PlainParser", "ReasoningPart", "TextPart", "ToolCallPart"]
+__all__ = [
+    "NONE",
+    "AnswerFormat",
+    "Parser",
+    "Part",
+    "PlainParser",
+    "ReasoningPart",
+    "TextPart",
+    "Tool",
+    "ToolCallPart",
+    "after_thinking",
+    "answer_format",
+    "detect_reasoning",
+    "detect_tools",
+    "forced_calls",
+    "free_calls",
+    "new_call_id",
+    "reasoning_parser_names",
+    "tool_parser_names",
+]
