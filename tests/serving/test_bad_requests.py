@@ -12,6 +12,22 @@ from tests.serving.live_server import LiveServer
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "hi"}]
+GOES_ON = {"continue_final_message": True}
+
+
+def function(**parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def calling(call: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 def case(path: str, status: int, param: str | None, **body: Any) -> Any:
@@ -111,13 +127,38 @@ BAD = [
     case(CHAT, 400, "top_logprobs", logprobs=True, top_logprobs=21),
     case(CHAT, 400, "top_logprobs", logprobs=True, top_logprobs=-1),
     case(CHAT, 400, "logprobs", logprobs=1),
-    case(CHAT, 400, "tools", tools=[{"type": "function", "function": {"name": "f"}}]),
+    case(CHAT, 400, "tools", tools={}),
+    case(CHAT, 400, "tools[0].function", tools=[{"type": "function"}]),
+    case(CHAT, 400, "tools[0].type", tools=[{"type": "web_search", "function": {"name": "f"}}]),
+    case(CHAT, 400, "tools[0].function.name", tools=[named("no spaces")]),
+    case(CHAT, 400, "tools[0].function.name", tools=[named("")]),
+    case(CHAT, 400, "tools[1]", tools=[FUNCTION, FUNCTION]),
+    case(CHAT, 400, "tools[0].function.parameters", tools=[function(type="array")]),
+    case(CHAT, 400, "tool_choice", tools=[FUNCTION], tool_choice="sometimes"),
+    case(CHAT, 400, "tool_choice", tools=[FUNCTION], tool_choice=named("g")),
+    case(CHAT, 400, "tool_choice", tool_choice=named("f")),
+    case(CHAT, 400, "parallel_tool_calls", parallel_tool_calls="no"),
+    case(CHAT, 400, "functions", functions=[{"name": "f"}], tools=[FUNCTION]),
+    case(CHAT, 400, "function_call", functions=[{"name": "f"}], function_call={"name": "g"}),
+    case(CHAT, 400, "messages[0].tool_calls[0].function", messages=[calling({"id": "a"})]),
+    case(CHAT, 400, "messages[0].tool_calls[0]", messages=[calling(5)]),
+    case(CHAT, 400, "documents", documents=[{"text": "x"}]),
+    case(CHAT, 400, "thinking_token_budget", thinking_token_budget=5),
+    case(CHAT, 400, "chat_template_kwargs.tools", chat_template_kwargs={"tools": []}),
+    case(
+        CHAT,
+        400,
+        "continue_final_message",
+        continue_final_message=True,
+        add_generation_prompt=True,
+    ),
     case(CHAT, 400, "tool_choice", tool_choice="required"),
     case(CHAT, 400, "reasoning_effort", reasoning_effort="high"),
     case(CHAT, 400, "modalities", modalities=["audio"]),
     case(CHAT, 400, "chat_template", chat_template="x"),
     case(CHAT, 400, "chat_template_kwargs", chat_template_kwargs=[1]),
-    case(CHAT, 400, "continue_final_message", continue_final_message=True),
+    case(CHAT, 400, "messages", messages=[{"role": "user", "content": ""}], **GOES_ON),
+    case(TEXT, 400, "tools", tools=[FUNCTION]),
     case(CHAT, 400, "prompt", prompt="hi"),
     case(TEXT, 400, "prompt", prompt=None),
     case(TEXT, 400, "prompt", prompt=""),

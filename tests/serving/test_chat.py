@@ -62,6 +62,7 @@ def test_answer_has_the_protocols_shape(server: LiveServer) -> None:
             "completion_tokens": 5,
             "total_tokens": len("user\nhi\nassistant\n") + 8,
             "prompt_tokens_details": answer["usage"]["prompt_tokens_details"],
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
     }
 

@@ -38,9 +38,11 @@ from octavo.cli.options import (
     parse_size,
 )
 from octavo.errors import EngineError
+from octavo.parsing import reasoning_parser_names, tool_parser_names
 
 FILES = "Files and batches"
 SAFETY = "Under stress"
+CHAT = "Chat"
 
 if TYPE_CHECKING:
     from octavo.serving.options import TlsOptions
@@ -168,6 +170,31 @@ def serve(
     log_format: LogFormat = "text",
     metrics_compat: MetricsCompat = "octavo",
     timings: Timings = False,
+    tool_parser: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=CHAT,
+            metavar="NAME",
+            help="How the model writes tool calls: auto (as its chat template says), "
+            + ", ".join(tool_parser_names()),
+        ),
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=CHAT,
+            metavar="NAME",
+            help="How it marks its thinking: auto, " + ", ".join(reasoning_parser_names()),
+        ),
+    ] = "auto",
+    trust_request_chat_template: Annotated[
+        bool,
+        typer.Option(
+            "--trust-request-chat-template",
+            rich_help_panel=CHAT,
+            help="Let requests bring a chat template of their own.",
+        ),
+    ] = False,
     threads: Threads = 0,
     backend: Backend = "cpu",
     weights: Weights = "native",
@@ -185,6 +212,8 @@ def serve(
         usage_error("the server's parts are not installed: pip install 'octavo[serve]'")
     if grpc_port is not None and importlib.util.find_spec("grpc_reflection") is None:
         usage_error("gRPC is not installed: pip install 'octavo[serve,grpc]'")
+    _check_parser("--tool-parser", tool_parser, tool_parser_names())
+    _check_parser("--reasoning-parser", reasoning_parser, reasoning_parser_names())
     from octavo.engine.supervision import Supervision
     from octavo.serving import ServerOptions
     from octavo.serving import serve as run_server
@@ -223,6 +252,9 @@ def serve(
         supervision=Supervision(
             hang_timeout, max_restarts, max_request_crashes, max_stream_backlog
         ),
+        tool_parser=tool_parser,
+        reasoning_parser=reasoning_parser,
+        trust_request_chat_template=trust_request_chat_template,
     )
     try:
         run_server(engine, http)
@@ -244,3 +276,8 @@ def _one_of(option: str, value: str, *known: str) -> Any:
     if value not in known:
         usage_error(f"{option}: got {value!r}, expected {' or '.join(known)}")
     return value
+
+
+def _check_parser(option: str, name: str, known: list[str]) -> None:
+    if name not in ("auto", *known):
+        usage_error(f"{option}: got {name!r}, expected auto, {', '.join(known)}")

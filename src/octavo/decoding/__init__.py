@@ -4,6 +4,7 @@ from octavo.decoding.batch import ROW_ERRORS, SampleResult, SamplingBatch
 from octavo.decoding.build import SamplingRow, build_batch, sample_seed
 from octavo.decoding.detokenizer import Detokenizer
 from octavo.decoding.grammar import Grammar
+from octavo.decoding.grammar_lark import as_lark
 from octavo.decoding.params import SamplingParams
 from octavo.decoding.repetition import RepetitionDetection
 from octavo.decoding.sample import sample_batch
@@ -19,6 +20,7 @@ __all__ = [
     "SamplingParams",
     "SamplingRow",
     "StopMatcher",
+    "as_lark",
     "build_batch",
     "sample_batch",
     "sample_seed",

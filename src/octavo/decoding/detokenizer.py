@@ -14,17 +14,24 @@ class Detokenizer:
     """One growing text. Concatenating every `push` and the `finish` gives what decoding all ids at
     once gives; a character split over tokens is held back until it is whole.
 
-    at_start: the ids begin a text, so the space an SPM encoder puts before it is dropped. Leave it
-    off where they continue a prompt, as generated tokens do: there that space is real.
+    shown: special tokens that are not skipped. at_start: the ids begin a text, so the space an SPM
+    encoder puts before it is dropped. Leave it off where they continue a prompt, as generated
+    tokens do: there that space is real.
     Not safe to share between threads. Cost is proportional to the new ids.
     """
 
     __slots__ = ("_bytes_of", "_decode", "_strip_space")
 
     def __init__(
-        self, tokenizer: Tokenizer, skip_special_tokens: bool = True, *, at_start: bool = False
+        self,
+        tokenizer: Tokenizer,
+        skip_special_tokens: bool = True,
+        *,
+        shown: Iterable[int] = (),
+        at_start: bool = False,
     ) -> None:
-        self._bytes_of = tokenizer.piece_bytes(skip_special_tokens).__getitem__
+        table = tokenizer.piece_bytes(skip_special_tokens, frozenset(shown))
+        self._bytes_of = table.__getitem__
         self._decode = _Utf8Decoder("replace").decode
         self._strip_space = at_start and tokenizer.strip_space
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.decoding.grammar import Grammar, with_whitespace
 from octavo.decoding.grammar_errors import explain
+from octavo.decoding.grammar_lark import lark_of_ebnf
 from octavo.decoding.grammar_limits import GrammarLimits, parse_json
 from octavo.decoding.matcher import Matcher
 from octavo.errors import InvalidParameterError
@@ -185,7 +186,7 @@ def _translate(grammar: Grammar) -> str:
         case "lark":
             return LLMatcher.grammar_from_lark(grammar.source)
         case "ebnf":
-            return LLMatcher.grammar_from_lark(_lark_of_ebnf(grammar))
+            return LLMatcher.grammar_from_lark(lark_of_ebnf(grammar))
 
 
 def _schema(grammar: Grammar) -> dict[str, Any]:
@@ -197,14 +198,3 @@ def _schema(grammar: Grammar) -> dict[str, Any]:
     if isinstance(schema, dict) and "x-guidance" in schema:
         raise InvalidParameterError(grammar.param, 'unsupported keyword "x-guidance" at #')
     return with_whitespace(schema, grammar.whitespace)
-
-
-def _lark_of_ebnf(grammar: Grammar) -> str:
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    if grammar.source.count("::=") > 512:
-        raise InvalidParameterError(grammar.param, "has more than 512 rules")
-    try:
-        return gbnf_to_lark(grammar.source)
-    except Exception as error:  # the converter's own mistakes included
-        raise InvalidParameterError(grammar.param, f"cannot be read as GBNF: {error}") from None

@@ -56,6 +56,7 @@ class SamplingParams:
     prompt_logprobs: the same for the prompt's tokens.
     stop: one string, or a list or tuple of them; kept as a tuple.
     logit_bias: token id to a value in [-100, 100].
+    shown_special_ids: special tokens that are shown although the others are skipped.
     grammar: what the text must match; end-of-sequence is allowed only where the match is complete.
     allowed_token_ids: nothing else is drawn, end-of-sequence included. bad_words: token sequences
     that do not occur in the output. repetition_detection: ends an answer that goes in circles.
@@ -80,6 +81,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    shown_special_ids: tuple[int, ...] = ()
     detokenize: bool = True
     grammar: Grammar | None = None
     allowed_token_ids: tuple[int, ...] | None = None
@@ -96,8 +98,8 @@ class SamplingParams:
         self._set("stop", _texts("stop", self.stop, MAX_STOPS, MAX_STOP_LENGTH))
         words = _texts("bad_words", self.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
         self._set("bad_words", words)
-        ids = _token_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
-        self._set("stop_token_ids", ids)
+        for name in ("stop_token_ids", "shown_special_ids"):
+            self._set(name, _token_ids(name, getattr(self, name), MAX_STOP_TOKEN_IDS))
         if self.allowed_token_ids is not None:
             allowed = _token_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
             self._set("allowed_token_ids", allowed)

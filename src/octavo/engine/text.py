@@ -12,7 +12,9 @@ class TextStream:
     """Incremental detokenization, then the search for stop strings."""
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
-        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            tokenizer, params.skip_special_tokens, shown=params.shown_special_ids
+        )
         self._decode = self._detokenizer.push
         self._matcher = (
             StopMatcher(params.stop, params.include_stop_str_in_output) if params.stop else None

@@ -9,7 +9,7 @@ from octavo.parsing.formats import (
     reasoning_parser_names,
     tool_parser_names,
 )
-from octavo.parsing.grammar import after_thinking, forced_calls, free_calls
+from octavo.parsing.grammar import forced_calls, free_calls, shaped_answer
 from octavo.parsing.parts import Parser, Part, PlainParser, ReasoningPart, TextPart, ToolCallPart
 from octavo.parsing.stream import new_call_id
 from octavo.parsing.tools import Tool
@@ -24,7 +24,6 @@ __all__ = [
     "TextPart",
     "Tool",
     "ToolCallPart",
-    "after_thinking",
     "answer_format",
     "detect_reasoning",
     "detect_tools",
@@ -32,5 +31,6 @@ __all__ = [
     "free_calls",
     "new_call_id",
     "reasoning_parser_names",
+    "shaped_answer",
     "tool_parser_names",
 ]

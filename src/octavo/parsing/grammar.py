@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -49,32 +50,58 @@ def free_calls(
     ]
     thinking = _thinking(format, prompt, lark)
     calls = lark.rule("calls", _calls(format.tools, loose, lark, many=False))
-    before = lark.upto(format.tools.opening)
+    before = lark.upto(format.tools.opening, *format.tools.markers)
     rest = lark.without(*format.tools.markers)
     return lark.grammar(f"{thinking} ({before} {calls}){'*' if many else '?'} {rest}")
 
 
-def after_thinking(
-    format: AnswerFormat, body: str, prompt: str, special: Mapping[str, int]
+def shaped_answer(
+    format: AnswerFormat,
+    body: str,
+    tools: Sequence[Tool],
+    prompt: str,
+    special: Mapping[str, int],
+    many: bool,
 ) -> str | None:
-    """The grammar `body` (Lark, with a rule `start`) for the answer behind the thinking. None if
-    it can stand as it is: there is no thinking."""
+    """The grammar `body` (Lark, with a rule `start`) for the answer behind the thinking, or calls
+    of these tools in its place, if there are any. None if the body can stand as it is."""
     lark = Lark(special)
     thinking = _thinking(format, prompt, lark)
-    if not thinking:
+    if not thinking and not tools:
         return None
-    head = f"{thinking} {lark.text(harmony.FINAL)}" if format.harmony else thinking
-    return lark.grammar(f"{head} answer_body") + rename_start(body)
+    options = [f"{lark.text(harmony.FINAL)} answer_body" if format.harmony else "answer_body"]
+    loose = [_loosened(tool) for tool in tools]
+    if format.harmony:
+        options += [harmony.call_rule(tool, lark) for tool in loose]
+    elif loose and format.tools is not None:
+        calls = _calls(format.tools, loose, lark, many)
+        options.append(f"{lark.text(format.tools.opening)} {calls}")
+    return lark.grammar(f"{thinking} ({' | '.join(options)})") + rename_start(body)
+
+
+def _loosened(tool: Tool) -> Tool:
+    """With the schema that is enforced although the model need not call it."""
+    return tool if tool.strict else replace(tool, parameters={"type": "object"})
+
+
+_TOKENS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|%llguidance\b[^\n]*\n?)
+    |(?<![\w$@<|])start(?![\w|>])""",
+    re.VERBOSE,
+)
 
 
 def rename_start(body: str) -> str:
-    """`start` becomes `answer_body`."""
-    lines = body.splitlines(keepends=True)
-    renamed = [
-        "answer_body" + line[5:] if line.startswith(("start:", "start ", "start[")) else line
-        for line in lines
-    ]
-    return "".join(renamed)
+    """The rule `start` becomes `answer_body`, wherever it is used; texts stay as they are, and
+    llguidance's own directive, which may stand only at the top, is left out."""
+
+    def replaced(found: re.Match[str]) -> str:
+        kept = found["kept"]
+        if kept is None:
+            return "answer_body"
+        return "" if kept.startswith("%llguidance") else kept
+
+    return _TOKENS.sub(replaced, body)
 
 
 def _calls(format: ToolFormat, tools: Sequence[Tool], lark: Lark, many: bool) -> str:

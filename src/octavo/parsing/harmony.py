@@ -49,7 +49,9 @@ def _message(
     is_thought = channel is not None and channel[1] == "analysis"
     show = output.reasoning if is_thought else output.text
     kind = "thought" if is_thought else "text"
+    output.thinking = is_thought
     yield from scan.until(_BODY, _on_new_line(show) if kind in shown else show)
+    output.thinking = False
     shown.append(kind)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -37,19 +37,22 @@ class Lark:
             schema = {} if schema else {"not": {}}
         return "%json " + json.dumps({**schema, "x-guidance": COMPACT})
 
-    def upto(self, end: str) -> str:
-        """Any text, and the first `end` after it."""
-        if end in self._special:
-            return f"{self.rule('ANY', '/(?s:.*)/')} {self.text(end)}"
+    def upto(self, end: str, *banned: str) -> str:
+        """Any text without the banned ones, and the first `end` after it."""
+        if any(token in end for token in self._special):
+            return f"{self.without(*banned)} {self.text(end)}"
         name = f"upto_{len(self._rules)}"
-        self._rules[f"{name}[suffix={json.dumps(end)}]"] = "/(?s:.*)/"
+        self._rules[f"{name}[suffix={json.dumps(end)}]"] = self._without(banned)
         return name
 
     def without(self, *markers: str) -> str:
         """Any text that holds none of the markers. Control tokens are in no text anyway."""
+        return self.rule(f"TEXT_{len(self._rules)}", self._without(markers))
+
+    def _without(self, markers: Sequence[str]) -> str:
         spelled = [m for m in markers if m not in self._special]
         banned = "".join(f" & ~/(?s:.*){_escape(marker)}(?s:.*)/" for marker in spelled)
-        return self.rule(f"TEXT_{len(self._rules)}", f"/(?s:.*)/{banned}")
+        return f"/(?s:.*)/{banned}"
 
     def rule(self, name: str, body: str) -> str:
         """Define a rule; its name."""
@@ -64,4 +67,4 @@ class Lark:
 
 def _escape(text: str) -> str:
     """As part of a /regex/."""
-    return re.sub(r"[^\w\s]", lambda found: "\\" + found.group(), text)
+    return re.sub(r"[\\.\[\]{}()*+?^$|/&~]", lambda found: "\\" + found.group(), text)

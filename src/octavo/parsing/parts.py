@@ -42,6 +42,11 @@ class Parser(Protocol):
     the whole text pushed at once. Nothing is shown that a later character could turn into
     something else (half a marker, half an escape)."""
 
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes next is thinking, as far as is known."""
+        ...
+
     def push(self, text: str, token_ids: list[int]) -> list[Part]:
         """Parts that are certain now. token_ids: the tokens the text came from, for formats whose
         markers are tokens."""
@@ -54,6 +59,8 @@ class Parser(Protocol):
 
 class PlainParser:
     """Everything is text."""
+
+    thinking = False
 
     def push(self, text: str, token_ids: list[int]) -> list[Part]:
         """The text as it is."""

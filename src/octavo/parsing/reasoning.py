@@ -31,8 +31,10 @@ class ReasoningFormat:
             return
         scan.commit()
         scan.forget()
+        output.thinking = True
         yield from scan.run(SPACE)
         yield from scan.until(Markers((self.end,)), output.reasoning, trim=True)
+        output.thinking = False
         yield from scan.run(SPACE)
 
     def opening(self, prompt: str) -> str:

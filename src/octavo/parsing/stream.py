@@ -23,6 +23,8 @@ class Output:
         self.num_calls = 0
         self.shown = False
         """Whether there has been text."""
+        self.thinking = False
+        """Whether the reader is within the thinking."""
         self._new_id = new_id
         self._parts: list[Part] = []
 
@@ -83,6 +85,11 @@ class StreamParser:
         self._scan, self._output = Scan(), output
         self._steps = read(self._scan, output)
         self._done = False
+
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes next is thinking, as far as is known."""
+        return self._output.thinking
 
     def push(self, text: str, token_ids: list[int]) -> list[Part]:
         """Parts that are certain now."""

@@ -17,6 +17,7 @@ from octavo.engine.stats import EngineStats
 from octavo.engine.types import Delta
 from octavo.engine.types import Request as EngineRequest
 from octavo.errors import OctavoError
+from octavo.serving.dialect import Dialect, dialect_of
 from octavo.serving.errors import ApiError, not_ready
 from octavo.serving.keys import load_keyring
 from octavo.serving.metrics import Metrics
@@ -85,6 +86,7 @@ class Serving:
         self.storage: Storage | None = None
         self.rpc: RpcServer | None = None
         self._tokenizer: Tokenizer | None = None
+        self._dialect: Dialect | None = None
         self._tokenizer_state = "loading"
         self._task: asyncio.Task[None] | None = None
 
@@ -104,6 +106,9 @@ class Serving:
         try:
             path = await self.client.wait_located()
             self._tokenizer = await asyncio.to_thread(_load, path)
+            if self._tokenizer is not None:
+                parsers = self.options.tool_parser, self.options.reasoning_parser
+                self._dialect = await asyncio.to_thread(dialect_of, self._tokenizer, *parsers)
             self._tokenizer_state = "ready"
         except OctavoError as error:
             self._tokenizer_state = str(error)
@@ -148,6 +153,12 @@ class Serving:
             message = f"{param}: this model has no tokenizer; send token ids to /v1/completions"
             raise ApiError(400, message, param=param)
         return self._tokenizer
+
+    def need_dialect(self, param: str) -> Dialect:
+        """How the model talks, or a 400 as for the tokenizer."""
+        self.need_tokenizer(param)
+        assert self._dialect is not None  # loaded together with the tokenizer
+        return self._dialect
 
 
 def serving_of(request: Request) -> Serving:

@@ -7,45 +7,34 @@ bodies into a Conversation and the ReplyDeltas of its Reply into their own event
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from octavo.decoding import SamplingParams
 from octavo.engine.types import Request
-from octavo.parsing import PlainParser
+from octavo.errors import TemplateError
+from octavo.parsing import Tool
+from octavo.serving.constraint import constrained
 from octavo.serving.context import Serving, off_loop
+from octavo.serving.errors import translate
 from octavo.serving.generation import Generation, new_id
 from octavo.serving.prompts import RENDERED, PromptOptions
+from octavo.serving.rendering import check_template, rendered_prompt
 from octavo.serving.reply import Reply
 
-
-@dataclass(frozen=True)
-class Tool:
-    """A function the model may call. parameters: its JSON schema; strict: arguments must match it
-    even where the model is free to call it or not."""
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    strict: bool = False
-
-    def for_template(self) -> dict[str, Any]:
-        """In OpenAI's shape, as chat templates expect it."""
-        function = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.parameters or {"type": "object", "properties": {}},
-        }
-        return {"type": "function", "function": function}
+__all__ = ["Conversation", "Tool", "ToolChoice", "render", "reply_to"]
 
 
 @dataclass(frozen=True)
 class ToolChoice:
     """mode: "none" never, "auto" as the model likes, "required" at least one call; name: that
-    function and no other (mode "required")."""
+    function and no other (mode "required"). param: the request field it came from."""
 
     mode: Literal["none", "auto", "required"] = "auto"
     name: str | None = None
+    param: str = "tool_choice"
 
 
 @dataclass
@@ -56,7 +45,9 @@ class Conversation:
     protocol calls the messages; errors name it. id_prefix: "chatcmpl" gives "chatcmpl-...".
     reasoning: False asks a model that can think not to, True to think, None leaves it to the model.
     prompt_options: how the rendered text becomes ids. request_id: chosen by the client.
-    fit_output: ask for no more tokens than the context still holds, instead of refusing.
+    chat_template: used instead of the model's. call_id_prefix: what the ids of calls begin with.
+    reasoning_param: the request field that asks for thinking; where the model cannot, an error
+    names it. fit_output: ask for no more tokens than the context still holds, instead of refusing.
     """
 
     messages: list[dict[str, Any]]
@@ -69,6 +60,7 @@ class Conversation:
     chat_template: str | None = None
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     reasoning: bool | None = None
+    reasoning_param: str = ""
     priority: int = 0
     cache_salt: str = ""
     tenant: str = ""
@@ -79,15 +71,24 @@ class Conversation:
     request_id: str | None = None
     prompt_field: str = "messages"
     id_prefix: str = "chatcmpl"
+    call_id_prefix: str = "call_"
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools the model may call."""
+        return () if self.tool_choice.mode == "none" else self.tools
 
 
 async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     """The answer, not begun yet. Raises ApiError or OctavoError naming what is wrong."""
     rendered, ids = await render(serving, conversation)
+    dialect = serving.need_dialect(conversation.prompt_field)
+    params = _fitting(serving, conversation, len(ids))
+    params = constrained(params, conversation, dialect, rendered)
     request = Request(
         request_id=new_id(conversation.id_prefix, conversation.request_id),
         prompt_ids=ids,
-        params=_fitting(serving, conversation, len(ids)),
+        params=replace(params, shown_special_ids=tuple(dialect.special.values())),
         prompt=rendered,
         priority=conversation.priority,
         arrival_s=time.monotonic(),
@@ -97,7 +98,17 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
         ttft_deadline_s=conversation.ttft_deadline_s,
     )
     generation = Generation(serving, [request], conversation.prompt_field)
-    return Reply(generation, PlainParser)
+    tools = conversation.offered if dialect.calls_parsed else ()
+    new_call_id = partial(_call_id, conversation.call_id_prefix)
+    return Reply(
+        generation,
+        lambda: dialect.format.parser(rendered, tools, new_call_id),
+        single_call=not conversation.parallel_tool_calls,
+    )
+
+
+def _call_id(prefix: str) -> str:
+    return f"{prefix}{uuid.uuid4().hex[:24]}"
 
 
 def _fitting(serving: Serving, conversation: Conversation, prompt_length: int) -> SamplingParams:
@@ -111,20 +122,17 @@ def _fitting(serving: Serving, conversation: Conversation, prompt_length: int) -
 async def render(serving: Serving, conversation: Conversation) -> tuple[str, list[int]]:
     """The prompt as text and as token ids."""
     tokenizer = serving.need_tokenizer(conversation.prompt_field)
-    tools = [tool.for_template() for tool in conversation.tools]
+    dialect = serving.need_dialect(conversation.prompt_field)
+    check_template(conversation, dialect, serving.options.trust_request_chat_template)
+    length = sum(len(message.get("content") or "") for message in conversation.messages)
 
     def prompt() -> tuple[str, list[int]]:
-        text = tokenizer.render_chat(
-            conversation.messages,
-            add_generation_prompt=conversation.add_generation_prompt,
-            chat_template=conversation.chat_template,
-            **({"tools": tools} if tools else {}),
-            **conversation.template_kwargs,
-        )
-        special = options.add_special_tokens
-        return text, tokenizer.encode(text, add_special_tokens=special)
+        try:
+            text = rendered_prompt(tokenizer, dialect, conversation)
+        except TemplateError as error:
+            raise translate(error, conversation.prompt_field) from error
+        return text, tokenizer.encode(text, add_special_tokens=options.add_special_tokens)
 
     options, max_tokens = conversation.prompt_options, conversation.params.max_tokens
-    length = sum(len(message.get("content") or "") for message in conversation.messages)
     text, ids = await off_loop(length, prompt)
     return text, options.cut(serving, ids, max_tokens)

@@ -30,6 +30,7 @@ class Generation:
         self.num_prompt_tokens = sum(len(request.prompt_ids) for request in requests)
         self.num_output_tokens = 0
         self.num_cached_tokens = 0
+        self.num_reasoning_tokens = 0  # of num_output_tokens; counted by Reply
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
         self._n = requests[0].params.n
         self._is_interactive = not in_background.get()

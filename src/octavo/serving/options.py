@@ -46,7 +46,9 @@ class ServerOptions:
     routes are off), where a file may have max_file_bytes and all together max_data_bytes.
     batch_concurrency: requests of a batch that run at once.
     supervision: when the engine counts as hung or hopeless. stall_timeout_s: without progress for
-    so long, /health/progress says 503.
+    so long, /health/progress says 503. tool_parser, reasoning_parser:
+    how the model writes calls and thoughts, by name, or "auto" for what its chat template says.
+    trust_request_chat_template: requests may bring a template of their own.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,9 @@ class ServerOptions:
     max_data_bytes: int = 8 * 2**30
     batch_concurrency: int = 8
     log_level: str = "info"
+    tool_parser: str = "auto"
+    reasoning_parser: str = "auto"
+    trust_request_chat_template: bool = False
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"
     always_timings: bool = False

@@ -66,10 +66,18 @@ class ReplyChoice:
 
 
 class Reply:
-    """One conversation's answer; `generation` has its token counts."""
+    """One conversation's answer; `generation` has its token counts. single_call: a choice shows
+    its first tool call only."""
 
-    def __init__(self, generation: Generation, new_parser: Callable[[], Parser]) -> None:
-        self.generation = generation
+    def __init__(
+        self,
+        generation: Generation,
+        new_parser: Callable[[], Parser],
+        *,
+        single_call: bool = False,
+    ) -> None:
+        self.generation, self._single_call = generation, single_call
+        generation.num_reasoning_tokens = 0
         self._parsers = [new_parser() for _ in range(generation.num_choices)]
         self._called = [False] * generation.num_choices
 
@@ -93,18 +101,23 @@ class Reply:
         return choices
 
     def _cut(self, index: int, delta: Delta) -> ReplyDelta:
-        parser = self._parsers[index]
-        parts = parser.push(delta.text, delta.token_ids)
+        parts = self._parts(index, delta)
         if delta.finish_reason is None:
-            self._note_calls(index, parts)
             return ReplyDelta(index, parts, delta)
-        parts = [*parts, *parser.finish()]
-        self._note_calls(index, parts)
         reason: EndReason = "length" if delta.finish_reason == "length" else "stop"
         if self._called[index] and reason == "stop":
             reason = "tool_calls"
         return ReplyDelta(index, parts, delta, reason, delta.stop_reason)
 
-    def _note_calls(self, index: int, parts: list[Part]) -> None:
+    def _parts(self, index: int, delta: Delta) -> list[Part]:
+        parser = self._parsers[index]
+        if parser.thinking:
+            self.generation.num_reasoning_tokens += len(delta.token_ids)
+        parts = parser.push(delta.text, delta.token_ids)
+        if delta.finish_reason is not None:
+            parts = [*parts, *parser.finish()]
         if any(isinstance(part, ToolCallPart) for part in parts):
             self._called[index] = True
+        if not self._single_call:
+            return parts
+        return [part for part in parts if not isinstance(part, ToolCallPart) or part.place == 0]

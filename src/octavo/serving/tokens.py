@@ -18,8 +18,8 @@ from octavo.serving.conversation import Conversation, render
 from octavo.serving.errors import invalid
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.chat import conversation_of
+from octavo.serving.openai.chat_protocol import ChatRequest
 from octavo.serving.openai.fields import drop_idle_fields
-from octavo.serving.openai.protocol import ChatRequest
 from octavo.tokenizer import Tokenizer
 
 MAX_TOKENS = 1_000_000  # of one /detokenize

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from octavo.tokenizer.pieces import PieceBytes, PieceStyle
 from octavo.tokenizer.special import SpecialTokens
 from octavo.tokenizer.template import ChatTemplates
+
+MAX_TABLES = 16  # of token texts, kept for choices of special tokens that are shown
 
 
 class Encoder(Protocol):
@@ -43,11 +46,10 @@ class Tokenizer:
     ) -> None:
         self._encoder, self.special, self.strip_space = encoder, special, strip_space
         self.vocab_size = len(pieces)
-        self._bytes = PieceBytes(pieces, style, literal=literal_ids, byte_ids=byte_ids)
-        self._shown_bytes = PieceBytes(
-            pieces, style, literal=literal_ids, byte_ids=byte_ids, skipped=special.hidden_ids
-        )
+        self._table = partial(PieceBytes, pieces, style, literal=literal_ids, byte_ids=byte_ids)
+        self._bytes, self._shown_bytes = self._table(), self._table(skipped=special.hidden_ids)
         self._templates = ChatTemplates(templates, special.named)
+        self._partly_shown: dict[frozenset[int], PieceBytes] = {}
 
     @property
     def bos_token_id(self) -> int | None:
@@ -69,6 +71,10 @@ class Tokenizer:
         """The model's default chat template, or None."""
         return self._templates.default
 
+    def template_source(self, with_tools: bool) -> str | None:
+        """The template that is used with (or without) tools, or None."""
+        return self._templates.source(with_tools)
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
     ) -> list[int]:
@@ -89,9 +95,22 @@ class Tokenizer:
         text = b"".join(map(table.__getitem__, ids)).decode("utf-8", "replace")
         return text[1:] if self.strip_space and text.startswith(" ") else text
 
-    def piece_bytes(self, skip_special_tokens: bool) -> Mapping[int, bytes]:
-        """Id -> bytes for every int; with skip_special_tokens special tokens are empty."""
-        return self._shown_bytes if skip_special_tokens else self._bytes
+    def piece_bytes(
+        self, skip_special_tokens: bool, shown: frozenset[int] = frozenset()
+    ) -> Mapping[int, bytes]:
+        """Id -> bytes for every int; with skip_special_tokens special tokens are empty, but those
+        in `shown`."""
+        if not skip_special_tokens:
+            return self._bytes
+        shown &= self.special.hidden_ids
+        if not shown:
+            return self._shown_bytes
+        if shown not in self._partly_shown:
+            if len(self._partly_shown) >= MAX_TABLES:
+                self._partly_shown.clear()
+            skipped = self.special.hidden_ids - shown
+            self._partly_shown[shown] = self._table(skipped=skipped)
+        return self._partly_shown[shown]
 
     def token_bytes(self, token_id: int) -> bytes:
         """Bytes one token stands for, special tokens as written; empty outside the vocabulary."""

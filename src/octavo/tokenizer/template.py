@@ -31,6 +31,10 @@ class ChatTemplates:
         """Source of the template used without tools, or None."""
         return self._sources.get(DEFAULT_NAME)
 
+    def source(self, with_tools: bool) -> str | None:
+        """Source of the template used with (or without) tools, or None."""
+        return self._sources.get(TOOL_NAME, self.default) if with_tools else self.default
+
     def prepare(self) -> None:
         """Compile the model's own template ahead of its first use, if there is one that compiles;
         a bad one is told when it is rendered."""

@@ -282,7 +282,8 @@ XML = [
     Case(
         "minimax_m2",
         '<minimax:tool_call>\n<invoke name="get_weather">\n'
-        '<parameter name="city">Oslo</parameter>\n<parameter name="days">2</parameter>\n</invoke>\n<invoke name="now"></invoke>\n'
+        '<parameter name="city">Oslo</parameter>\n'
+        '<parameter name="days">2</parameter>\n</invoke>\n<invoke name="now"></invoke>\n'
         "</minimax:tool_call>",
         calls=(OSLO, TIME),
     ),

@@ -7,29 +7,46 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any
 
-from octavo.parsing import TextPart
+from octavo.parsing import Part, ReasoningPart, TextPart, ToolCallPart
 from octavo.serving.context import Serving
 from octavo.serving.conversation import Conversation
 from octavo.serving.generation import Generation
+from octavo.serving.openai.chat_protocol import ChatRequest
 from octavo.serving.openai.extras import ChatExtras
 from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
-from octavo.serving.openai.protocol import ChatRequest
 from octavo.serving.openai.usage import FINGERPRINT, usage
 from octavo.serving.reply import Reply, ReplyChoice, ReplyDelta
 
 
 def conversation_of(body: ChatRequest) -> Conversation:
     """The conversation of a body. Raises ApiError or OctavoError naming what is wrong."""
+    effort = body.reasoning_effort
     return Conversation(
         messages=[message.plain() for message in body.messages],
         params=body.sampling_params(),
+        tools=body.offered(),
+        tool_choice=body.choice(),
+        parallel_tool_calls=body.parallel_tool_calls is not False and not body.is_legacy,
         add_generation_prompt=body.add_generation_prompt is not False,
-        template_kwargs=body.chat_template_kwargs or {},
+        continue_final_message=body.continues(),
+        chat_template=body.chat_template,
+        template_kwargs=_template_kwargs(body),
+        reasoning=None if effort is None else effort != "none",
+        reasoning_param="reasoning_effort",
         prompt_options=body.prompt_options(False),
         request_id=body.request_id,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )
+
+
+def _template_kwargs(body: ChatRequest) -> dict[str, Any]:
+    kwargs = dict(body.chat_template_kwargs or {})
+    if body.reasoning_effort not in (None, "none"):
+        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+    if body.documents:
+        kwargs["documents"] = body.documents
+    return kwargs
 
 
 class ChatFormat:
@@ -44,6 +61,9 @@ class ChatFormat:
         self._num_top = body.top_logprobs or 0
         self._wants_logprobs = bool(body.logprobs)
         self._extras = ChatExtras(body, reply)
+        self._shows_reasoning = body.include_reasoning is not False
+        self._legacy = body.is_legacy
+        self._echo = body.echoed()
 
     @property
     def head(self) -> dict[str, Any]:
@@ -64,18 +84,43 @@ class ChatFormat:
                 if not opened:
                     opened = True
                     for index in range(self.generation.num_choices):
-                        yield _chunk(index, {"role": "assistant", "content": ""})
+                        yield _chunk(index, {"role": "assistant", "content": self._echo})
                 for choice in self._extras.chunks(delta, self._chunks(delta)):
                     yield choice
 
     def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
         logprobs = self._logprobs(delta.raw.logprobs or [])
-        text = "".join(part.text for part in delta.parts if isinstance(part, TextPart))
-        if text or (logprobs and logprobs["content"]):
-            yield _chunk(delta.index, {"content": text}, logprobs)
+        shown = [found for part in delta.parts if (found := self._shown(part))]
+        if not shown and logprobs and logprobs["content"]:
+            shown = [{"content": ""}]
+        for place, fields in enumerate(shown):
+            yield _chunk(delta.index, fields, logprobs if place == 0 else self._logprobs([]))
         if delta.finish_reason is not None:
             end = _chunk(delta.index, {})
-            yield {**end, "finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
+            reason = self._reason(delta.finish_reason)
+            yield {**end, "finish_reason": reason, "stop_reason": delta.stop_reason}
+
+    def _shown(self, part: Part) -> dict[str, Any] | None:
+        """A part as fields of a chunk's delta."""
+        match part:
+            case TextPart(text):
+                return {"content": text}
+            case ReasoningPart(text):
+                return _reasoning(text) if self._shows_reasoning else None
+            case ToolCallPart(place, arguments, call_id, name):
+                return self._call_delta(place, arguments, call_id, name)
+
+    def _call_delta(
+        self, place: int, arguments: str, call_id: str | None, name: str | None
+    ) -> dict[str, Any]:
+        function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
+        if self._legacy:
+            return {"function_call": function}
+        begun = {"id": call_id, "type": "function"} if name else {}
+        return {"tool_calls": [{"index": place, **begun, "function": function}]}
+
+    def _reason(self, reason: str | None) -> str | None:
+        return "function_call" if self._legacy and reason == "tool_calls" else reason
 
     async def whole(self) -> dict[str, Any]:
         """The whole answer."""
@@ -90,16 +135,27 @@ class ChatFormat:
     def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         return {
             "index": index,
-            "message": {
-                "role": "assistant",
-                "content": choice.text,
-                "refusal": None,
-                "annotations": [],
-            },
+            "message": self._message(choice),
             "logprobs": self._logprobs(choice.logprobs),
-            "finish_reason": choice.finish_reason,
+            "finish_reason": self._reason(choice.finish_reason),
             "stop_reason": choice.stop_reason,
         }
+
+    def _message(self, choice: ReplyChoice) -> dict[str, Any]:
+        text = self._echo + choice.text
+        empty = None if choice.tool_calls or choice.reasoning else ""
+        message: dict[str, Any] = {"role": "assistant", "content": text or empty}
+        if choice.reasoning and self._shows_reasoning:
+            message |= _reasoning(choice.reasoning)
+        functions = [{"name": c.name, "arguments": c.arguments} for c in choice.tool_calls]
+        if functions and self._legacy:
+            message["function_call"] = functions[0]
+        elif functions:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": function}
+                for call, function in zip(choice.tool_calls, functions, strict=True)
+            ]
+        return {**message, "refusal": None, "annotations": []}
 
     def _logprobs(self, positions: list[Any]) -> dict[str, Any] | None:
         if not self._wants_logprobs:
@@ -114,6 +170,11 @@ class ChatFormat:
             "model": self._model,
             "system_fingerprint": FINGERPRINT,
         }
+
+
+def _reasoning(text: str) -> dict[str, Any]:
+    """Under both names that clients look for."""
+    return {"reasoning_content": text, "reasoning": text}
 
 
 def _chunk(

@@ -16,11 +16,12 @@ from octavo.serving.disconnect import EventStream, primed, unless_gone
 from octavo.serving.error_shapes import speaks_anthropic
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.chat import ChatFormat, conversation_of
+from octavo.serving.openai.chat_protocol import ChatRequest
 from octavo.serving.openai.completions import CompletionFormat, completion_generation
 from octavo.serving.openai.events import event_stream
 from octavo.serving.openai.fields import drop_idle_fields
 from octavo.serving.openai.models import list_models, show_model
-from octavo.serving.openai.protocol import ChatRequest, CompletionRequest
+from octavo.serving.openai.protocol import CompletionRequest
 from octavo.serving.openai.sampling import SamplingFields
 from octavo.serving.record import add_timings, current_record
 
