@@ -61,6 +61,10 @@ CorsOrigin = Annotated[
         show_default="none",
     ),
 ]
+Page = Annotated[
+    bool,
+    typer.Option("--page/--no-page", rich_help_panel=HTTP, help="A page to chat at /."),
+]
 MaxBodySize = Annotated[
     int,
     typer.Option(

@@ -20,6 +20,7 @@ from octavo.cli.http_options import (
     MaxBodySize,
     MaxConnections,
     MetricsCompat,
+    Page,
     Timings,
     TlsCertificate,
     TlsClientCa,
@@ -62,6 +63,7 @@ def serve(
     ssl_keyfile: TlsKey = None,
     ssl_ca_certs: TlsClientCa = None,
     cors_origin: CorsOrigin = None,
+    page: Page = True,
     max_body_size: MaxBodySize = "8M",  # type: ignore[assignment]  # the parser makes it an int
     max_connections: MaxConnections = 2048,
     header_timeout: HeaderTimeout = 10.0,
@@ -238,6 +240,7 @@ def serve(
         tls=_tls(ssl_certfile, ssl_keyfile, ssl_ca_certs),
         cors_origins=tuple(cors_origin or ()),
         limits=ClientLimits(header_timeout, body_timeout, 500, write_timeout, max_connections),
+        page=page,
         max_body_bytes=max_body_size,
         served_model_names=tuple(served_model_name or ()),
         log_level=log_level,

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
-from octavo.serving import anthropic, errors, health, ollama, openai, tokens
+from octavo.serving import anthropic, errors, health, ollama, openai, page, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
@@ -51,10 +51,18 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
             await app.state.responses.close()
             await serving.close()
 
-    app = FastAPI(title="Octavo", version=__version__, lifespan=lifespan)
+    app = FastAPI(
+        title="Octavo",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # they would run another host's scripts beside the page's key
+        redoc_url=None,
+    )
     app.state.serving = serving
     app.state.responses = responses.ResponseStore()
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    if options.page:
+        app.include_router(page.router)  # before Ollama's, which also answers at /
     app.include_router(openai.router)
     app.include_router(responses.router)
     app.include_router(anthropic.router)

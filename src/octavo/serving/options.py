@@ -33,22 +33,31 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """port 0 chooses a free one. served_model_names: the model's names in the API, the first one
-    shown; empty for the name it was asked for by. api_keys, api_key_file: clients must send one of
-    these keys; see keys.read_key_file. tls: HTTPS instead of HTTP. cors_origins: web pages from
-    there may call ("*": from anywhere). limits: on slow and many clients. max_body_bytes: larger
-    bodies get 413. shutdown_timeout_s: how long running requests may go on after SIGTERM.
-    log_level: "critical" to "trace"; "info" says where the server listens and when it is ready,
-    "debug" also logs every request. metrics_compat: "vllm" serves the metrics that vLLM has under
-    vLLM's names. log_format: "text" for people or "json". always_timings: every answer brings the
-    request's timings, not only those that ask for them. grpc_port: where gRPC is served too (0
-    chooses a free one). data_dir: the folder that keeps uploaded files and batches (None: those
-    routes are off), where a file may have max_file_bytes and all together max_data_bytes.
+    """How the server listens, whom it lets in, and what it shows.
+
+    port, grpc_port: 0 chooses a free one; grpc_port None: no gRPC.
+    served_model_names: the model's names in the API, the first one shown; empty for the name it was
+        asked for by.
+    api_keys, api_key_file: clients must send one of these keys; see keys.read_key_file.
+    tls: HTTPS instead of HTTP.
+    cors_origins: web pages from there may call ("*": from anywhere).
+    limits: on slow and many clients.
+    max_body_bytes: larger bodies get 413.
+    page: serve a page to chat and to watch the server at /.
+    shutdown_timeout_s: how long running requests may go on after SIGTERM.
+    supervision: when the engine counts as hung or hopeless.
+    stall_timeout_s: without progress for so long, /health/progress says 503.
+    data_dir: the folder that keeps uploaded files and batches (None: those routes are off), where a
+        file may have max_file_bytes and all together max_data_bytes.
     batch_concurrency: requests of a batch that run at once.
-    supervision: when the engine counts as hung or hopeless. stall_timeout_s: without progress for
-    so long, /health/progress says 503. tool_parser, reasoning_parser:
-    how the model writes calls and thoughts, by name, or "auto" for what its chat template says.
+    tool_parser, reasoning_parser: how the model writes calls and thoughts, by name, or "auto" for
+        what its chat template says.
     trust_request_chat_template: requests may bring a template of their own.
+    log_level: "critical" to "trace"; "info" says where the server listens, when it is ready, and
+        how each request went.
+    log_format: "text" for people or "json".
+    metrics_compat: "vllm" serves the metrics that vLLM has under vLLM's names.
+    always_timings: every answer brings the request's timings, not only those that ask for them.
     """
 
     host: str = "127.0.0.1"
@@ -70,6 +79,7 @@ class ServerOptions:
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
     trust_request_chat_template: bool = False
+    page: bool = True
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"
     always_timings: bool = False
