@@ -14,11 +14,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from octavo.decoding.params import SamplingParams
+    from octavo.decoding.pooling import Pooling
     from octavo.engine import (
         LLM,
         AsyncEngine,
         CompletionOutput,
         Delta,
+        EmbeddingOutput,
         Engine,
         EngineOptions,
         Logprob,
@@ -32,10 +34,12 @@ _MODULES = {
     "AsyncEngine": "octavo.engine",
     "CompletionOutput": "octavo.engine",
     "Delta": "octavo.engine",
+    "EmbeddingOutput": "octavo.engine",
     "Engine": "octavo.engine",
     "EngineOptions": "octavo.engine",
     "Logprob": "octavo.engine",
     "OctavoError": "octavo.errors",
+    "Pooling": "octavo.decoding.pooling",
     "Request": "octavo.engine",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.decoding.params",
@@ -46,10 +50,12 @@ __all__ = [
     "AsyncEngine",
     "CompletionOutput",
     "Delta",
+    "EmbeddingOutput",
     "Engine",
     "EngineOptions",
     "Logprob",
     "OctavoError",
+    "Pooling",
     "Request",
     "RequestOutput",
     "SamplingParams",

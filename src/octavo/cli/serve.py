@@ -130,6 +130,16 @@ def serve(
             min=1, rich_help_panel=SAFETY, help="Bytes of an answer that may wait for its reader."
         ),
     ] = 4 * 2**20,
+    task: Annotated[
+        str, typer.Option(rich_help_panel="Engine", help="generate text, or embed it.")
+    ] = "generate",
+    pooling: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel="Engine",
+            help="How embeddings are pooled: mean, last, cls; auto: as the model says.",
+        ),
+    ] = "auto",
     scheduling_policy: Annotated[
         str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
     ] = "fcfs",
@@ -231,6 +241,8 @@ def serve(
         max_queued_tokens=max_queued_tokens,
         enable_prefix_caching=prefix_caching,
         scheduling_policy=scheduling_policy,
+        task=task,
+        pooling=pooling,
     )
     http = ServerOptions(
         host=host,

@@ -6,6 +6,7 @@ from octavo.decoding.detokenizer import Detokenizer
 from octavo.decoding.grammar import Grammar
 from octavo.decoding.grammar_lark import as_lark
 from octavo.decoding.params import SamplingParams
+from octavo.decoding.pooling import Pooling
 from octavo.decoding.repetition import RepetitionDetection
 from octavo.decoding.sample import sample_batch
 from octavo.decoding.stops import StopMatcher
@@ -14,6 +15,7 @@ __all__ = [
     "ROW_ERRORS",
     "Detokenizer",
     "Grammar",
+    "Pooling",
     "RepetitionDetection",
     "SampleResult",
     "SamplingBatch",

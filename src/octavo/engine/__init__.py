@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from octavo.engine.async_engine import AsyncEngine
     from octavo.engine.collect import Collector
+    from octavo.engine.embedding import EmbeddingOutput
     from octavo.engine.engine import Engine
     from octavo.engine.llm import LLM
     from octavo.engine.options import EngineOptions
@@ -31,6 +32,7 @@ __all__ = [
     "Collector",
     "CompletionOutput",
     "Delta",
+    "EmbeddingOutput",
     "Engine",
     "EngineOptions",
     "EnginePlan",
@@ -48,6 +50,7 @@ _HOMES = {
     "LLM": "llm",
     "AsyncEngine": "async_engine",
     "Collector": "collect",
+    "EmbeddingOutput": "embedding",
     "Engine": "engine",
     "EngineOptions": "options",
     "EnginePlan": "planning",

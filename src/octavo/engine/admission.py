@@ -33,6 +33,15 @@ def check_request(
         )
 
 
+def check_task(request: Request, task: str) -> None:
+    """Raise InvalidParameterError if the engine does not do what the request is about."""
+    if request.pooling is None and task == "embed":
+        raise InvalidParameterError("model", "is served for embeddings only (task is embed)")
+    if request.pooling is not None and task != "embed":
+        message = "is not served for embeddings; serve it with task embed"
+        raise InvalidParameterError("model", message)
+
+
 def _check_grammar(grammar: Grammar, has_tokenizer: bool) -> None:
     if not has_tokenizer:
         raise InvalidParameterError(grammar.param, "this model has no tokenizer to match text with")

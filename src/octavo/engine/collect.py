@@ -44,6 +44,8 @@ class Collector:
             self.output.prompt_logprobs = delta.prompt_logprobs
         if delta.num_cached_tokens is not None:
             self.output.num_cached_tokens = delta.num_cached_tokens
+        if delta.embedding is not None:
+            self.output.embedding = delta.embedding
         if delta.metrics is not None:
             self.output.metrics = delta.metrics
 

@@ -14,7 +14,7 @@ from octavo.decoding.bad_words import BadWords
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.build import sample_seed
 from octavo.decoding.params import SamplingParams
-from octavo.engine.admission import check_request
+from octavo.engine.admission import check_request, check_task
 from octavo.engine.failures import note_error
 from octavo.engine.grammars import Grammars
 from octavo.engine.logprobs import sampled_logprobs, score_tokens
@@ -89,12 +89,13 @@ class Engine:
         report: called with the memory plan before any weight is packed.
         Raises ModelError, BackendError or MemoryPlanError saying what is wrong.
         """
-        from octavo.engine.loading import load
+        from octavo.engine.loading import engine_class, load
 
-        return cls(*load(options, progress, report))
+        return engine_class(cls, options)(*load(options, progress, report))
 
     def check(self, request: Request) -> None:
         """Raise a RequestError if this engine can never serve the request."""
+        check_task(request, self.options.task)
         check_request(
             request,
             self.config.vocab_size,

@@ -9,11 +9,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from octavo.decoding.params import SamplingParams
+from octavo.decoding.pooling import Pooling
 from octavo.engine.collect import Collector
+from octavo.engine.embedding import EMBED_ONLY, EmbeddingOutput
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan
@@ -117,6 +120,18 @@ class LLM:
             ids = tokenizer.encode(text, add_special_tokens=False)
             requests.append(self._request(ids, one, text))
         return self._run(requests, use_tqdm)
+
+    def embed(
+        self, prompts: Prompts, pooling: Pooling | None = None, *, use_tqdm: bool = True
+    ) -> list[EmbeddingOutput]:
+        """Embeddings of texts or lists of token ids, in order, batched together. Needs an LLM made
+        with task="embed". pooling: None for the model's own kind, normalized.
+        """
+        how = pooling or Pooling()
+        requests = [
+            replace(self._request(prompt, EMBED_ONLY), pooling=how) for prompt in _listed(prompts)
+        ]
+        return [EmbeddingOutput.of(output) for output in self._run(requests, use_tqdm)]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Delta]:
         """Deltas of one request as they come. Closing the iterator aborts the request."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Executable
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine
+from octavo.graph import without_head
 from octavo.machine import memory, num_threads
-from octavo.models import build_graph, config_from
+from octavo.models import build_graph, config_from, pooling_of
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
-from octavo.weights import open_checkpoint, resolve
+from octavo.weights import Checkpoint, open_checkpoint, resolve
 from octavo.weights.cache import Progress
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import Engine
 
 Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan]
 
@@ -28,6 +34,8 @@ def load(
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
+    if options.task == "embed":
+        graph, options = without_head(graph), _for_embedding(options, checkpoint)
     backend = get_backend(options.backend)
     threads = num_threads(options.num_threads)
     settings = backend_options(options, threads)
@@ -48,6 +56,21 @@ def load(
             tokenizer.prepare_chat()
         executable = compiling.result()
     return executable, tokenizer, options, plan
+
+
+def engine_class(usual: type[Engine], options: EngineOptions) -> type[Engine]:
+    """The engine that does the options' task."""
+    if options.task == "generate":
+        return usual
+    from octavo.engine.embedding import EmbeddingEngine
+
+    return EmbeddingEngine
+
+
+def _for_embedding(options: EngineOptions, checkpoint: Checkpoint) -> EngineOptions:
+    """Every token of a step may be wanted as a row, and the pooling is known from here on."""
+    pooling = pooling_of(checkpoint) if options.pooling == "auto" else options.pooling
+    return replace(options, max_num_seqs=options.max_num_batched_tokens, pooling=pooling)
 
 
 def backend_options(options: EngineOptions, threads: int) -> BackendOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from octavo.decoding.pooling import POOLINGS
 from octavo.errors import InvalidParameterError
 
 _POSITIVE = (
@@ -16,6 +17,8 @@ _CHOICES = {
     "weights": ("native", "float"),
     "kv_dtype": ("auto", "f32", "f16", "bf16", "int8"),
     "scheduling_policy": ("fcfs", "priority"),
+    "task": ("generate", "embed"),
+    "pooling": ("auto", *POOLINGS),
 }
 
 
@@ -35,7 +38,8 @@ class EngineOptions:
     max_queued_tokens: requests that may wait and their tokens, before QueueFullError.
     max_grammar_bytes and max_grammar_depth: size and nesting of a request's schema or grammar.
     tenant_weights: shares of tenants in the service, 1 for those not named. seed: what seeds of
-    requests without one are derived from.
+    requests without one are derived from. task: "generate" text, or "embed" it, pooled as `pooling`
+    says unless a request does ("auto": as the model's files say; see models/pooling.py).
     """
 
     model: str
@@ -58,6 +62,8 @@ class EngineOptions:
     max_grammar_depth: int = 64
     tenant_weights: dict[str, float] = field(default_factory=dict)
     seed: int = 0
+    task: str = "generate"
+    pooling: str = "auto"
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

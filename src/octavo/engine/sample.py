@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from octavo.cache import BlockTable
 from octavo.decoding.matcher import Matcher
+from octavo.decoding.pooling import Pool
 from octavo.engine.types import (
     BACKGROUND_PRIORITY,
     FinishReason,
@@ -42,6 +43,7 @@ class RequestState:
     num_cached: int | None = None  # prompt tokens the prefix cache gave; set on admission
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     told: bool = False  # whether the first delta went out
+    pool: Pool | None = None  # of a request for an embedding
 
 
 class Sample(Sequence):

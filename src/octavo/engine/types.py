@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from octavo.decoding.params import SamplingParams
+from octavo.decoding.pooling import Pooling
 
 BACKGROUND_PRIORITY = 1 << 32
 """From here on a priority means, under any policy: after everybody else."""
@@ -22,6 +23,7 @@ class Request:
     is shared between tenants by their weights. deadline_s and ttft_deadline_s: moments on the
     monotonic clock by which the last and the first token must be out; a request that misses one
     ends with DeadlineError. resumption: what another engine has shown of the answer already.
+    pooling: an embedding is wanted instead of tokens; params are then embedding.EMBED_ONLY.
     """
 
     request_id: str
@@ -36,6 +38,7 @@ class Request:
     deadline_s: float | None = None
     ttft_deadline_s: float | None = None
     resumption: Resumption | None = None
+    pooling: Pooling | None = None
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Delta:
     prompt_logprobs: list[TokenLogprobs | None] | None = None  # with a request's first delta
     num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache; likewise
     metrics: RequestMetrics | None = None  # with a request's last delta
+    embedding: bytes | None = None  # float32, little endian: all of a request for an embedding
 
 
 @dataclass
@@ -114,7 +118,8 @@ class RequestMetrics:
 
 @dataclass
 class RequestOutput:
-    """All samples of one request, as `LLM.generate` returns them."""
+    """All samples of one request, as `LLM.generate` returns them. embedding: float32, of a request
+    for one."""
 
     request_id: str
     prompt: str | None
@@ -124,3 +129,4 @@ class RequestOutput:
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
+    embedding: bytes | None = None

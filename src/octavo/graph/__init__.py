@@ -6,6 +6,7 @@ model family or a device.
 
 from octavo.graph.builder import GraphBuilder
 from octavo.graph.check import check_graph
+from octavo.graph.cut import without_head
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import (
     AttentionAttrs,
@@ -40,4 +41,5 @@ __all__ = [
     "SoftcapAttrs",
     "Value",
     "check_graph",
+    "without_head",
 ]

@@ -4,6 +4,15 @@ No kernel, no device and no request in here.
 """
 
 from octavo.models.config import ModelConfig, RopeConfig
+from octavo.models.pooling import pooling_of
 from octavo.models.registry import FAMILIES, Family, build_graph, config_from
 
-__all__ = ["FAMILIES", "Family", "ModelConfig", "RopeConfig", "build_graph", "config_from"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "ModelConfig",
+    "RopeConfig",
+    "build_graph",
+    "config_from",
+    "pooling_of",
+]

@@ -68,6 +68,7 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.include_router(anthropic.router)
     app.include_router(ollama.router)
     app.include_router(tokens.router)
+    app.include_router(openai.embeddings_router)
     app.include_router(openai.files_router)
     app.include_router(openai.batches_router)
     app.include_router(health.router)

@@ -13,6 +13,8 @@ from octavo.weights.tensor import Checkpoint
 MAX_JSON_BYTES = 64 * 1024 * 1024
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+EXTRAS = {"generation_config": "generation_config.json", "pooling": "1_Pooling/config.json"}
+"""Files that a folder may have besides; the second is sentence-transformers'."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -24,8 +26,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def open_folder(path: Path) -> Checkpoint:
-    """Open a folder; tensors get their canonical names. generation_config.json, if there, is in
-    `extras["generation_config"]`.
+    """Open a folder; tensors get their canonical names. `extras` holds what is there of EXTRAS.
 
     Raises ModelNotFoundError, FormatError or UnsupportedError.
     """
@@ -33,14 +34,14 @@ def open_folder(path: Path) -> Checkpoint:
     homes = _open_files(path)
     names = map_names(homes, config)
     maps = {file.path: file.map for file in homes.values()}
-    generation = path / "generation_config.json"
+    there = {name: path / file for name, file in EXTRAS.items() if (path / file).exists()}
     return Checkpoint(
         path=path,
         format="safetensors",
         metadata=config,
         tensors={name: homes[stored].tensor(stored, name) for stored, name in names.items()},
         file_bytes=sum(file_map.array().size for file_map in maps.values()),
-        extras={"generation_config": read_json(generation)} if generation.exists() else {},
+        extras={name: read_json(file) for name, file in there.items()},
         maps=tuple(maps.values()),
     )
 

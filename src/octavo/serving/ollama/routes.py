@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -9,11 +10,14 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from octavo import __version__
+from octavo.decoding.pooling import Pooling
 from octavo.serving.body import keep_known, read_object, validate
 from octavo.serving.context import Serving, serving_of
 from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import EventStream, primed, unless_gone
-from octavo.serving.errors import ApiError, invalid
+from octavo.serving.embedding import EmbeddingCall
+from octavo.serving.embedding import embed as embed_all
+from octavo.serving.errors import invalid
 from octavo.serving.json import JsonResponse, encode
 from octavo.serving.ollama import answer
 from octavo.serving.ollama.catalog import LATEST, Catalog
@@ -111,22 +115,47 @@ async def version() -> Response:
     return JsonResponse({"version": __version__})
 
 
-@router.post("/api/embed", openapi_extra=accepts(EmbedRequest))
+@router.post(
+    "/api/embed",
+    openapi_extra=accepts(EmbedRequest),
+    responses=answers(answer.Embedded, error=answer.Error),
+)
 async def embed(request: Request) -> Response:
     """Vectors of texts."""
-    await _parse(request, EmbedRequest)
-    raise _no_embeddings()
+    began_ns = time.monotonic_ns()
+    serving, body = await _parse(request, EmbedRequest)
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    pooling = Pooling(dimensions=body.dimensions)
+    truncate = None if body.truncate is False else 0
+    call = EmbeddingCall(list(texts), pooling, truncate, tenant=_tenant(request))
+    vectors, generation = await unless_gone(request.receive, embed_all(serving, call))
+    return JsonResponse(
+        {
+            "model": body.model,
+            "embeddings": [vector.tolist() for vector in vectors],
+            "total_duration": time.monotonic_ns() - began_ns,
+            "load_duration": 0,
+            "prompt_eval_count": generation.num_prompt_tokens,
+        }
+    )
 
 
-@router.post("/api/embeddings", openapi_extra=accepts(EmbeddingsRequest))
+@router.post(
+    "/api/embeddings",
+    openapi_extra=accepts(EmbeddingsRequest),
+    responses=answers(answer.OldEmbedded, error=answer.Error),
+)
 async def embeddings(request: Request) -> Response:
-    """The vector of a text, in the older form."""
-    await _parse(request, EmbeddingsRequest)
-    raise _no_embeddings()
+    """The vector of a text, in the older form: not normalized."""
+    serving, body = await _parse(request, EmbeddingsRequest)
+    pooling = Pooling(normalize=False)
+    call = EmbeddingCall([body.prompt], pooling, 0, tenant=_tenant(request), field="prompt")
+    (vector,), _ = await unless_gone(request.receive, embed_all(serving, call))
+    return JsonResponse({"embedding": vector.tolist()})
 
 
-def _no_embeddings() -> ApiError:
-    return ApiError(501, "This server's model gives no embeddings.", code="unsupported")
+def _tenant(request: Request) -> str:
+    return str(getattr(request.state, "tenant", ""))
 
 
 async def _parse(request: Request, model: type[Body]) -> tuple[Serving, Body]:
