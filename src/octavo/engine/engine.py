@@ -10,23 +10,21 @@ import numpy as np
 
 from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
-from octavo.decoding.bad_words import BadWords
 from octavo.decoding.batch import SampleResult
-from octavo.decoding.build import sample_seed
 from octavo.decoding.params import SamplingParams
 from octavo.engine.admission import check_request, check_task
 from octavo.engine.failures import note_error
 from octavo.engine.grammars import Grammars
+from octavo.engine.intake import Intake
 from octavo.engine.logprobs import sampled_logprobs, score_tokens
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, scheduler_config
-from octavo.engine.sample import RequestState, Sample, request_priority, request_seed
+from octavo.engine.sample import RequestState, Sample
 from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.scoring import iter_logits
 from octavo.engine.stats import EngineLoad, EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
-from octavo.engine.text import TextStream
-from octavo.engine.types import Delta, FinishReason, Request, RequestMetrics, Resumption
+from octavo.engine.types import Delta, FinishReason, Request
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
 from octavo.scheduler import Chunk, Schedule, Scheduler
@@ -68,8 +66,8 @@ class Engine:
         self._rows = SamplingRows(self._max_rows, vocab_size)
         self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
         self.grammars = Grammars.for_engine(options, tokenizer, vocab_size, self._eos_ids)
+        self._intake = Intake(options, tokenizer, self._cache, plan.max_model_len, self._eos_ids)
         self._requests: dict[str, RequestState] = {}
-        self._arrivals = 0
         self._pending: list[Delta] = []  # deltas that no step produced
         self._preempted: set[Sample] = set()  # those that wait for recomputation
         self._stats = EngineStats(num_blocks=plan.num_blocks, block_size=plan.block_size)
@@ -115,7 +113,7 @@ class Engine:
             raise QueueFullError(
                 f"engine: {self.num_waiting} requests are waiting already; retry later"
             )
-        state = self._new_state(request)
+        state = self._intake.new_state(request)
         self._requests[request.request_id] = state
         self._stats.prompt_tokens += len(request.prompt_ids)
         leader = state.samples[0]
@@ -228,44 +226,6 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineError("engine: closed; make a new one")
-
-    def _new_state(self, request: Request) -> RequestState:
-        self._arrivals += 1
-        arrival = request.arrival_s or time.monotonic()
-        state = RequestState(request, RequestMetrics(arrival), num_live=request.params.n)
-        words, tokenizer = request.params.bad_words, self.tokenizer
-        bad_words = BadWords(tokenizer, words) if words and tokenizer is not None else None
-        state.samples = [self._new_sample(state, i, bad_words) for i in range(request.params.n)]
-        if request.resumption is not None:
-            _resume(state, request.resumption)
-            return state
-        leader = state.samples[0]
-        leader.followers = state.samples[1:]
-        if request.params.prompt_logprobs is not None:
-            leader.num_to_score = leader.num_prompt - 1
-            state.prompt_logprobs = [None]
-        return state
-
-    def _new_sample(self, state: RequestState, index: int, bad_words: BadWords | None) -> Sample:
-        request, params = state.request, state.request.params
-        limit = self.plan.max_model_len
-        priority = request_priority(request, self.options.scheduling_policy)
-        text = None
-        if self.tokenizer is not None and params.detokenize:
-            text = TextStream(self.tokenizer, params)
-        if params.max_tokens is not None:
-            limit = min(limit, len(request.prompt_ids) + params.max_tokens)
-        return Sample(
-            state,
-            index,
-            self._cache.new_table(request.cache_salt, request.use_prefix_cache),
-            (priority, self._arrivals, index),
-            sample_seed(request_seed(self.options.seed, request), index),
-            limit,
-            self._eos_ids,
-            text,
-            bad_words,
-        )
 
     def _queue(self, state: RequestState) -> None:
         if state.request.resumption is None:
@@ -417,16 +377,3 @@ class Engine:
             delta.metrics = state.metrics
             self.grammars.drop(state)
             del self._requests[sample.request_id]
-
-
-def _resume(state: RequestState, done: Resumption) -> None:
-    """Bring a new state to where another engine had brought the request. Its samples have parted
-    ways: each computes its own tokens again, as after a preemption."""
-    state.told = True
-    state.num_cached = done.num_cached_tokens
-    state.metrics.first_scheduled_s = done.first_scheduled_s
-    state.metrics.first_token_s = done.first_token_s
-    for sample, tokens, ended in zip(state.samples, done.outputs, done.ended, strict=True):
-        sample.replay(tokens)
-        sample.done = ended
-        state.num_live -= ended

@@ -100,4 +100,5 @@ def _finish(state: RequestState, future: Future[CompiledGrammar]) -> BaseExcepti
 
 def _constrain(state: RequestState, grammar: CompiledGrammar) -> None:
     for sample in state.samples:
-        sample.constrain(grammar)
+        if not sample.done:  # a resumed request may have finished samples
+            sample.constrain(grammar)

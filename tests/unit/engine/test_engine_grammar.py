@@ -10,6 +10,7 @@ import pytest
 from octavo.decoding import Grammar
 from octavo.decoding.grammar_compiler import CompiledGrammar, GrammarCompiler
 from octavo.engine import LLM, Collector, Engine, Request
+from octavo.engine.types import Resumption
 from octavo.errors import InvalidParameterError
 from tests.support.engines import BOS, EOS, byte_tokenizer, drain, null_engine, request, run
 
@@ -156,3 +157,29 @@ def test_llm_refuses_a_bad_grammar_before_anything_runs():
 def test_a_model_without_tokenizer_takes_no_grammar():
     with pytest.raises(InvalidParameterError, match="no tokenizer"):
         null_engine().add_request(asked("r", Grammar.json_object()))
+
+
+@pytest.mark.parametrize("shown", [0, 1, 7])
+def test_another_engine_goes_on_where_the_first_one_died(shown):
+    one = asked("r", Grammar.from_schema(SCHEMA), n=2)
+    whole = [sample.token_ids for sample in run(new_engine(), one)[0].outputs]
+    again = asked("r", Grammar.from_schema(SCHEMA), n=2)
+    again.resumption = Resumption([ids[:shown] for ids in whole], [False, False])
+    engine = new_engine()
+    engine.add_request(again)
+    rest: list[list[int]] = [[], []]
+    for delta in drain(engine):
+        rest[delta.index] += delta.token_ids
+    assert [ids[:shown] + more for ids, more in zip(whole, rest, strict=True)] == whole
+
+
+def test_a_finished_sample_of_a_resumed_request_stays_finished():
+    one = asked("r", Grammar.from_choices(["yes", "no"]), n=2)
+    whole = [sample.token_ids for sample in run(new_engine(), one)[0].outputs]
+    again = asked("r", Grammar.from_choices(["yes", "no"]), n=2)
+    again.resumption = Resumption([whole[0], whole[1][:1]], [True, False])
+    engine = new_engine()
+    engine.add_request(again)
+    deltas = drain(engine)
+    assert {delta.index for delta in deltas} == {1}
+    assert whole[1][:1] + [t for delta in deltas for t in delta.token_ids] == whole[1]
