@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
 from octavo.serving import ServerOptions, create_app
+from octavo.serving.observe import Tracer
 from octavo.serving.server import listen, uvicorn_config
 from tests.serving.tiny_model import FACTORY
 
@@ -80,6 +81,7 @@ def live_server(
     server: ServerOptions | None = None,
     wait: bool = True,
     verify: ssl.SSLContext | bool = True,
+    tracer: Tracer | None = None,
     **engine: Any,
 ) -> Iterator[LiveServer]:
     """Run a server; with `wait`, until it is ready."""
@@ -91,7 +93,7 @@ def live_server(
     )
     with listen("127.0.0.1", 0) as listener:
         options = replace(options, shutdown_timeout_s=2)
-        app = create_app(client, options)
+        app = create_app(client, options, tracer)
         runner = uvicorn.Server(uvicorn_config(app, options))
         loops: list[asyncio.AbstractEventLoop] = []
 

@@ -106,6 +106,17 @@ MetricsCompat = Annotated[
         rich_help_panel=SEEING, help="vllm: the metrics that vLLM has under vLLM's names."
     ),
 ]
+TracesEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp-traces-endpoint",
+        envvar="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        metavar="URL",
+        rich_help_panel=SEEING,
+        help="Send OpenTelemetry traces there (OTLP over HTTP).",
+        show_default="no traces",
+    ),
+]
 Timings = Annotated[
     bool,
     typer.Option(

@@ -25,6 +25,7 @@ from octavo.cli.http_options import (
     TlsCertificate,
     TlsClientCa,
     TlsKey,
+    TracesEndpoint,
     WriteTimeout,
 )
 from octavo.cli.options import (
@@ -182,6 +183,7 @@ def serve(
     log_format: LogFormat = "text",
     metrics_compat: MetricsCompat = "octavo",
     timings: Timings = False,
+    otlp_traces_endpoint: TracesEndpoint = None,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -264,6 +266,7 @@ def serve(
         log_format=_one_of("--log-format", log_format, "text", "json"),
         metrics_compat=_one_of("--metrics-compat", metrics_compat, "octavo", "vllm"),
         always_timings=timings,
+        otlp_traces_endpoint=otlp_traces_endpoint,
         supervision=Supervision(
             hang_timeout, max_restarts, max_request_crashes, max_stream_backlog
         ),

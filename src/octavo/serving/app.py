@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,27 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
+from octavo.errors import InvalidParameterError
 from octavo.serving import anthropic, errors, health, ollama, openai, page, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import COMPONENTS
-from octavo.serving.observe import Observer
+from octavo.serving.observe import Observer, Tracer
 from octavo.serving.openai import responses
 from octavo.serving.options import ServerOptions
 from octavo.serving.storage import Storage
 
 
-def create_app(client: EngineClient, options: ServerOptions | None = None) -> FastAPI:
+def create_app(
+    client: EngineClient, options: ServerOptions | None = None, tracer: Tracer | None = None
+) -> FastAPI:
     """An app that starts `client` with its lifespan and closes it at the end.
 
     It answers at once; until the engine is ready, /health and the completion routes say 503.
+    tracer: makes spans; None for what the options say.
     """
     options = options or ServerOptions()
+    tracer = tracer or _tracer(options)
     serving = Serving(client, options)
 
     @asynccontextmanager
@@ -50,6 +57,8 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
                 await serving.storage.stop()
             await app.state.responses.close()
             await serving.close()
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
 
     app = FastAPI(
         title="Octavo",
@@ -73,11 +82,24 @@ def create_app(client: EngineClient, options: ServerOptions | None = None) -> Fa
     app.include_router(openai.batches_router)
     app.include_router(health.router)
     errors.install(app)
-    _add_layers(app, serving, options)
+    _add_layers(app, serving, options, tracer)
     return app
 
 
-def _add_layers(app: FastAPI, serving: Serving, options: ServerOptions) -> None:
+def _tracer(options: ServerOptions) -> Tracer | None:
+    if options.otlp_traces_endpoint is None:
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        message = "tracing is not installed: pip install 'octavo[otel]'"
+        raise InvalidParameterError("otlp_traces_endpoint", message)
+    from octavo.serving.tracing import trace_to  # needs an extra
+
+    return trace_to(options.otlp_traces_endpoint)
+
+
+def _add_layers(
+    app: FastAPI, serving: Serving, options: ServerOptions, tracer: Tracer | None
+) -> None:
     """What every request passes, the innermost first."""
     if serving.keyring:
         app.add_middleware(ApiKeys, keyring=serving.keyring)
@@ -89,7 +111,12 @@ def _add_layers(app: FastAPI, serving: Serving, options: ServerOptions) -> None:
             allow_headers=("*",),
             expose_headers=("X-Request-Id", "Retry-After", "Server-Timing"),
         )
-    app.add_middleware(Observer, metrics=serving.metrics, always_timings=options.always_timings)
+    app.add_middleware(
+        Observer,
+        metrics=serving.metrics,
+        tracer=tracer,
+        always_timings=options.always_timings,
+    )
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

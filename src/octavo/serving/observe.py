@@ -34,6 +34,9 @@ class Tracer(Protocol):
     def end(self, span: Any, record: RequestRecord, status: int, route: str) -> None:
         """The request is over."""
 
+    def close(self) -> None:
+        """No more requests will come."""
+
 
 class Observer:
     """ASGI middleware. always_timings: every caller gets timings, not only those who ask."""
@@ -165,6 +168,7 @@ class _Exchange:
             "duration_s": round(duration_s, 6),
             "client": client[0] if client else None,
             "tenant": record.tenant or None,
+            "trace_id": record.trace_id or None,
             "model": record.model or None,
             **record.fields(),
         }

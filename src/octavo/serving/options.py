@@ -57,6 +57,7 @@ class ServerOptions:
         how each request went.
     log_format: "text" for people or "json".
     metrics_compat: "vllm" serves the metrics that vLLM has under vLLM's names.
+    otlp_traces_endpoint: where OpenTelemetry traces go (OTLP over HTTP).
     always_timings: every answer brings the request's timings, not only those that ask for them.
     """
 
@@ -82,6 +83,7 @@ class ServerOptions:
     page: bool = True
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"
+    otlp_traces_endpoint: str | None = None
     always_timings: bool = False
     supervision: Supervision = field(default_factory=Supervision)
     stall_timeout_s: float = 10.0

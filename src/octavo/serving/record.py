@@ -21,14 +21,15 @@ _current: ContextVar[RequestRecord | None] = ContextVar("octavo_request", defaul
 @dataclass
 class RequestRecord:
     """request_id: the client's X-Request-Id or one made here. tenant: the name of the API key.
-    asked_for_timings: by the caller; wants_timings: by the caller or the server's options. model:
-    as asked for."""
+    model: as asked for. trace_id: of the trace that it is part of, if there is one.
+    asked_for_timings: by the caller; wants_timings: by the caller or the server's options."""
 
     request_id: str
     method: str = ""
     path: str = ""
     tenant: str = ""
     model: str = ""
+    trace_id: str = ""
     wants_timings: bool = False
     asked_for_timings: bool = False
     began_s: float = field(default_factory=time.monotonic)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from octavo.decoding import SamplingParams
 from octavo.engine.types import Delta, Request, RequestMetrics
 from octavo.serving.metrics import Metrics
 from octavo.serving.record import current_record
@@ -17,7 +18,7 @@ class Timings:
 
     request_id: str
     prompt_tokens: int
-    max_tokens: int | None
+    params: SamplingParams
     began_s: float  # on the monotonic clock
     ended_s: float = 0.0
     cached_tokens: int | None = None
@@ -43,9 +44,7 @@ class RequestTimer:
     def __init__(self, metrics: Metrics, request: Request) -> None:
         self._metrics, self._params = metrics, request.params
         began = request.arrival_s or time.monotonic()
-        self.timings = Timings(
-            request.request_id, len(request.prompt_ids), request.params.max_tokens, began
-        )
+        self.timings = Timings(request.request_id, len(request.prompt_ids), request.params, began)
         self._last: dict[int, float] = {}
         self._tokens: Counter[int] = Counter()
 
