@@ -13,7 +13,7 @@ from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine
 from octavo.graph import without_head
 from octavo.machine import memory, num_threads
-from octavo.models import build_graph, config_from, pooling_of
+from octavo.models import build_graph, config_from, fit_tensors, pooling_of
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
@@ -33,6 +33,10 @@ def load(
     """The arguments of `Engine`; see `Engine.from_options`."""
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
+    if options.max_model_len is not None:  # it decides which rotary factors are used
+        context = min(config.context_length, options.max_model_len)
+        config = replace(config, context_length=context)
+    checkpoint = fit_tensors(config, checkpoint)
     graph = build_graph(config, checkpoint.tensors)
     if options.task == "embed":
         graph, options = without_head(graph), _for_embedding(options, checkpoint)

@@ -5,7 +5,7 @@ No kernel, no device and no request in here.
 
 from octavo.models.config import ModelConfig, RopeConfig
 from octavo.models.pooling import pooling_of
-from octavo.models.registry import FAMILIES, Family, build_graph, config_from
+from octavo.models.registry import FAMILIES, Family, build_graph, config_from, fit_tensors
 
 __all__ = [
     "FAMILIES",
@@ -14,5 +14,6 @@ __all__ = [
     "RopeConfig",
     "build_graph",
     "config_from",
+    "fit_tensors",
     "pooling_of",
 ]

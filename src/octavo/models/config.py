@@ -12,10 +12,13 @@ MAX_LAYERS = 4096
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary embedding of one kind of layer. scaling: "none", "linear", "llama3", "yarn".
+    """Rotary embedding of one kind of layer. scaling: "none", "linear", "llama3", "yarn",
+    "longrope".
 
     rotary_dim is the number of rotated elements of each head (head_dim unless partial).
     params holds the scaling's own numbers (factor, low_freq_factor, original_context, ...).
+    short_factors and long_factors: longrope's divisors of the frequencies, [rotary_dim / 2] each,
+    for contexts up to the original one and beyond it; empty where the file has them as tensors.
     """
 
     base: float
@@ -23,6 +26,8 @@ class RopeConfig:
     interleaved: bool = False
     scaling: str = "none"
     params: dict[str, float] = field(default_factory=dict)
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,9 @@ class ModelConfig:
     norm_unit_offset: float = 0.0  # 1 when stored norm weights lack their +1 (HF gemma)
     attention_softcap: float | None = None
     logit_softcap: float | None = None
+    residual_scale: float = 1.0  # what every block's result is multiplied by (granite)
+    logit_scale: float = 1.0
+    ropeless_layers: tuple[bool, ...] = ()  # per layer; empty: all rotate
     activation: str = "silu"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
@@ -57,6 +65,10 @@ class ModelConfig:
         """The sliding window of a layer in tokens; None where it sees everything."""
         slides = self.sliding_layers[layer] if self.sliding_layers else True
         return self.sliding_window if slides else None
+
+    def rotates(self, layer: int) -> bool:
+        """Whether a layer's queries and keys are rotated."""
+        return not (self.ropeless_layers and self.ropeless_layers[layer])
 
 
 def validate_config(config: ModelConfig, where: str) -> None:

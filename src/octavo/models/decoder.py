@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +121,8 @@ class Decoder:
     def rotary(self, name: str, rope: RopeConfig, factors: str | None = None) -> Rotary:
         """Constants for a kind of layer; `factors` names a tensor that divides the frequencies."""
         divisors = self._read(factors, rope.rotary_dim // 2) if factors else None
+        if rope.scaling == "longrope":
+            divisors = self._longrope_factors(rope)
         inv_freq = self.graph.constant(name, inverse_frequencies(rope, divisors))
         attrs = RopeAttrs(self.config.head_dim, rope.interleaved, magnitude(rope))
         return Rotary(inv_freq, attrs)
@@ -135,20 +138,29 @@ class Decoder:
         return self._norm(x, f"blk.{self._layer}.{name}.weight", self.config.hidden_size, name)
 
     def attention(
-        self, x: Value, rotary: Rotary, *, biased: bool | None = False, qk_norm: bool = False
+        self,
+        x: Value,
+        rotary: Rotary | None,
+        *,
+        biased: bool | None = False,
+        qk_norm: Literal["head", "full"] | None = None,
     ) -> Value:
         """Projections, rotation, cache write, attention and output projection.
 
-        biased: whether q, k and v have biases; None takes them where the file has them.
+        rotary: None leaves positions out. biased: whether q, k and v have biases; None takes them
+        where the file has them. qk_norm: RMS norm of queries and keys, each head on its own or over
+        all heads together.
         """
         c, g = self.config, self.graph
         q = self._project(x, "attn_q", c.num_heads * c.head_dim, biased)
         k = self._project(x, "attn_k", c.num_kv_heads * c.head_dim, biased)
         v = self._project(x, "attn_v", c.num_kv_heads * c.head_dim, biased)
-        if qk_norm:
-            q, k = self._head_norm(q, "attn_q_norm"), self._head_norm(k, "attn_k_norm")
-        q = g.rope(q, rotary.inv_freq, rotary.attrs, name="q_rope")
-        k = g.rope(k, rotary.inv_freq, rotary.attrs, name="k_rope")
+        if qk_norm is not None:
+            one = c.head_dim if qk_norm == "head" else None
+            q, k = self._head_norm(q, "attn_q_norm", one), self._head_norm(k, "attn_k_norm", one)
+        if rotary is not None:
+            q = g.rope(q, rotary.inv_freq, rotary.attrs, name="q_rope")
+            k = g.rope(k, rotary.inv_freq, rotary.attrs, name="k_rope")
         g.kv_write(k, v, KvWriteAttrs(self._layer, c.num_kv_heads, c.head_dim))
         y = g.attention(q, self._attention_attrs())
         return self._project(y, "attn_output", c.hidden_size, None if biased is None else False)
@@ -162,7 +174,10 @@ class Decoder:
         return self._project(g.mul(active, up), "ffn_down", c.hidden_size, biased)
 
     def add(self, residual: Value, branch: Value) -> Value:
-        """The residual stream plus a block's result."""
+        """The residual stream plus a block's result, scaled where the family does so."""
+        scale = self.config.residual_scale
+        if scale != 1.0:
+            branch = self.graph.scale(branch, scale, name="branch")
         return self.graph.add(residual, branch, name="residual")
 
     def finish(self, x: Value) -> Graph:
@@ -172,6 +187,8 @@ class Decoder:
         tied = not self._weights.has("output.weight")
         head = self._embedding() if tied else self.weight("output.weight", *self._table_shape())
         logits = g.linear(x, head, name="logits")
+        if c.logit_scale != 1.0:
+            logits = g.scale(logits, c.logit_scale, name="scaled_logits")
         if c.logit_softcap is not None:
             logits = g.softcap(logits, c.logit_softcap)
         self._weights.settle(c.name)
@@ -188,8 +205,9 @@ class Decoder:
         stored = self.weight(weight, size)
         return self.graph.rms_norm(x, stored, c.norm_eps, c.norm_unit_offset, name=name)
 
-    def _head_norm(self, x: Value, name: str) -> Value:
-        return self._norm(x, f"blk.{self._layer}.{name}.weight", self.config.head_dim, name)
+    def _head_norm(self, x: Value, name: str, size: int | None) -> Value:
+        size = size or int(x.shape[1])
+        return self._norm(x, f"blk.{self._layer}.{name}.weight", size, name)
 
     def _project(self, x: Value, name: str, size: int, biased: bool | None) -> Value:
         full = f"blk.{self._layer}.{name}"
@@ -209,6 +227,17 @@ class Decoder:
             window=c.window_of(self._layer),
             softcap=c.attention_softcap,
         )
+
+    def _longrope_factors(self, rope: RopeConfig) -> NDArray[np.float32] | None:
+        """The set for the context that is served: short ones up to the trained context."""
+        size = rope.rotary_dim // 2
+        stored = {
+            kind: self._read(f"rope_factors_{kind}.weight", size) for kind in ("short", "long")
+        }
+        stretched = self.config.context_length > rope.params["original_context"]
+        listed = rope.long_factors if stretched else rope.short_factors
+        found = stored["long" if stretched else "short"]
+        return np.array(listed, dtype=np.float32) if listed else found
 
     def _read(self, name: str, size: int) -> NDArray[np.float32] | None:
         """A small tensor's numbers, or None where the file lacks it or its shape is wrong."""

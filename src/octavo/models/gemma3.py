@@ -93,7 +93,7 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
     x = d.embed()
     for layer in d.layers():
         rotary = full if config.window_of(layer) is None else local
-        y = d.attention(d.norm(x, "attn_norm"), rotary, qk_norm=True)
+        y = d.attention(d.norm(x, "attn_norm"), rotary, qk_norm="head")
         x = d.add(x, d.norm(y, "post_attention_norm"))
         y = d.gated_mlp(d.norm(x, "ffn_norm"))
         x = d.add(x, d.norm(y, "post_ffw_norm"))

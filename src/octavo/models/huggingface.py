@@ -69,22 +69,29 @@ def rope_of(source: Source, head_dim: int, kind: str = "full_attention") -> Rope
     base = nested.number("rope_theta", source.number("rope_theta", 10000.0))
     share = nested.number("partial_rotary_factor", source.number("partial_rotary_factor", 1.0))
     scaling = nested.text("rope_type", nested.text("type", "default"))
+    scaling = _OLD_NAMES.get(scaling, scaling)
+    dim = int(head_dim * share)
+    long = scaling == "longrope"
     return RopeConfig(
         base=base,
-        rotary_dim=int(head_dim * share),
+        rotary_dim=dim,
         scaling="none" if scaling == "default" else scaling,
         params=_scaling_params(source, nested, scaling),
+        short_factors=nested.numbers("short_factor", dim // 2) if long else (),
+        long_factors=nested.numbers("long_factor", dim // 2) if long else (),
     )
 
 
 def _scaling_params(source: Source, nested: Source, scaling: str) -> dict[str, float]:
     if scaling == "default":
         return {}
-    if scaling not in ("linear", "llama3", "yarn"):
+    if scaling not in ("linear", "llama3", "yarn", "longrope"):
         raise UnsupportedError(
             f"{source.checkpoint.path}: rope scaling: got '{scaling}', "
-            "expected default, linear, llama3 or yarn"
+            "expected default, linear, llama3, yarn or longrope"
         )
+    if scaling == "longrope":
+        return _longrope_params(source, nested)
     params = {"factor": nested.number("factor")}
     if scaling in ("llama3", "yarn"):
         trained = source.size("max_position_embeddings")
@@ -94,6 +101,18 @@ def _scaling_params(source: Source, nested: Source, scaling: str) -> dict[str, f
         got = f"{params['low_freq_factor']} and {params['high_freq_factor']}"
         raise nested.error("low_freq_factor", got, "less than high_freq_factor")
     return params
+
+
+_OLD_NAMES = {"su": "longrope"}
+
+
+def _longrope_params(source: Source, nested: Source) -> dict[str, float]:
+    """The trained context stands in the scaling or beside it; the factor follows from both."""
+    longest = source.size("max_position_embeddings")
+    key = "original_max_position_embeddings"
+    original = nested.size(key, source.size(key, longest))
+    params = {"original_context": original, "factor": nested.number("factor", longest / original)}
+    return {**params, **_numbers(nested, {"attention_factor": None})}
 
 
 _PARAMS: Mapping[str, Mapping[str, float | None]] = {

@@ -1,4 +1,5 @@
-"""Llama 1 to 3.x, and what is built like it: SmolLM2, TinyLlama, Mistral (a sliding window)."""
+"""Llama 1 to 3.x, and what is built like it: SmolLM2, TinyLlama, Mistral (a sliding window),
+SmolLM3 (some layers do not rotate), Granite (scales along the way)."""
 
 from __future__ import annotations
 
@@ -22,12 +23,44 @@ def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     )
 
 
+def adjust_smollm3(config: ModelConfig, source: Source) -> ModelConfig:
+    """Every fourth layer does not rotate, unless config.json lists which."""
+    config = adjust(config, source)
+    listed = None if source.is_gguf else source.get("no_rope_layers")
+    if listed:
+        turns = source.flags("no_rope_layers", config.num_layers)  # 1: this layer rotates
+    else:
+        interval = 4 if source.is_gguf else source.size("no_rope_layer_interval", 4)
+        turns = tuple((i + 1) % interval != 0 for i in range(config.num_layers))
+    return replace(config, ropeless_layers=tuple(not turn for turn in turns))
+
+
+def adjust_granite(config: ModelConfig, source: Source) -> ModelConfig:
+    """Embeddings, residuals, scores and logits each have a factor."""
+    keys = _GRANITE_GGUF if source.is_gguf else _GRANITE_JSON
+    embedding, residual, scores, logits = (source.number(key, 1.0) for key in keys)
+    return replace(
+        adjust(config, source),
+        embedding_scale=embedding,
+        residual_scale=residual,
+        attention_scale=scores if source.has(keys[2]) else None,
+        logit_scale=1.0 / logits,
+    )
+
+
+_GRANITE_GGUF = ("embedding_scale", "residual_scale", "attention.scale", "logit_scale")
+_GRANITE_JSON = (
+    *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
+)
+
+
 def build(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
     """Pre-norm attention and gated MLP; biases where the file has them."""
     d = Decoder(config, tensors)
     rotary = d.rotary("rope.inv_freq", config.rope, factors="rope_freqs.weight")
     x = d.embed()
-    for _ in d.layers():
-        x = d.add(x, d.attention(d.norm(x, "attn_norm"), rotary, biased=None))
+    for layer in d.layers():
+        turned = rotary if config.rotates(layer) else None
+        x = d.add(x, d.attention(d.norm(x, "attn_norm"), turned, biased=None))
         x = d.add(x, d.gated_mlp(d.norm(x, "ffn_norm"), biased=None))
     return d.finish(x)

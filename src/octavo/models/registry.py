@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
-from octavo.models import gemma3, llama, qwen2
+from octavo.models import gemma2, gemma3, glm4, llama, olmo2, phi3, qwen2, qwen3
 from octavo.models.config import ModelConfig, validate_config
 from octavo.models.gguf import read_gguf
 from octavo.models.huggingface import read_config_json
@@ -20,7 +20,8 @@ from octavo.weights.tensor import Checkpoint, Tensor
 class Family:
     """names: what GGUF's general.architecture and config.json's model_type may say.
 
-    adjust: completes the config that the common keys gave, from the family's own keys.
+    adjust: completes the config that the common keys gave, from the family's own keys. fit: the
+    file's tensors as the graph wants them (joined ones split).
     """
 
     key: str
@@ -28,12 +29,22 @@ class Family:
     json_names: tuple[str, ...]
     adjust: Callable[[ModelConfig, Source], ModelConfig]
     build: Callable[[ModelConfig, Mapping[str, Tensor]], Graph]
+    fit: Callable[[ModelConfig, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
 FAMILIES: tuple[Family, ...] = (
     Family("llama", ("llama",), ("llama", "mistral"), llama.adjust, llama.build),
     Family("qwen2", ("qwen2",), ("qwen2",), qwen2.adjust, qwen2.build),
+    Family("qwen3", ("qwen3",), ("qwen3",), qwen2.adjust, qwen3.build),
+    Family("gemma", ("gemma",), ("gemma",), gemma2.adjust_gemma, gemma2.build_gemma),
+    Family("gemma2", ("gemma2",), ("gemma2",), gemma2.adjust, gemma2.build),
     Family("gemma3", ("gemma3",), ("gemma3_text", "gemma3"), gemma3.adjust, gemma3.build),
+    Family("phi3", ("phi3",), ("phi3",), phi3.adjust, phi3.build, phi3.fit),
+    Family("olmo2", ("olmo2",), ("olmo2", "olmo3"), olmo2.adjust, olmo2.build),
+    Family("exaone4", ("exaone4",), ("exaone4",), olmo2.adjust_exaone4, olmo2.build_exaone4),
+    Family("granite", ("granite",), ("granite",), llama.adjust_granite, llama.build),
+    Family("smollm3", ("smollm3",), ("smollm3",), llama.adjust_smollm3, llama.build),
+    Family("glm4", ("glm4",), ("glm4",), glm4.adjust, glm4.build, glm4.fit),
 )
 
 
@@ -52,12 +63,24 @@ def config_from(checkpoint: Checkpoint) -> ModelConfig:
     return config
 
 
+def fit_tensors(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with its tensors as the family's graph wants them; views, not copies."""
+    fit = _family_by_key(config).fit
+    if fit is None:
+        return checkpoint
+    return replace(checkpoint, tensors=fit(config, checkpoint.tensors))
+
+
 def build_graph(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
-    """The checked graph of a model. Raises FormatError listing every tensor that is missing,
-    unexpected or of a wrong shape."""
+    """The checked graph of a model, of tensors that `fit_tensors` gave. Raises FormatError listing
+    every tensor that is missing, unexpected or of a wrong shape."""
+    return _family_by_key(config).build(config, tensors)
+
+
+def _family_by_key(config: ModelConfig) -> Family:
     for family in FAMILIES:
         if family.key == config.architecture:
-            return family.build(config, tensors)
+            return family
     raise UnsupportedError(_unknown(config.name, config.architecture))
 
 

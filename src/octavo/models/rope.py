@@ -1,7 +1,7 @@
 """Rotary frequencies: computed once in float64 from a RopeConfig, kept in the graph as constants.
 
-Sources: Su et al. 2021 (RoPE), Chen et al. 2023 (linear), Peng et al. 2023 (YaRN), and the Llama
-3.1 model card's piecewise rule ("llama3").
+Sources: Su et al. 2021 (RoPE), Chen et al. 2023 (linear), Peng et al. 2023 (YaRN), the Llama 3.1
+model card's piecewise rule ("llama3"), Ding et al. 2024 ("longrope").
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Frequencies = NDArray[np.float64]
 def inverse_frequencies(
     rope: RopeConfig, factors: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """[rotary_dim / 2] radians per token. `factors` (a GGUF's rope_freqs.weight) divide them."""
+    """[rotary_dim / 2] radians per token. `factors` (longrope's, or a GGUF's rope_freqs.weight)
+    divide them."""
     exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim
     base = rope.base**-exponents
     if factors is not None:
@@ -33,14 +34,18 @@ def inverse_frequencies(
 
 
 def magnitude(rope: RopeConfig) -> float:
-    """What sin and cos are multiplied by: YaRN's attention factor, else 1."""
-    if rope.scaling != "yarn":
+    """What sin and cos are multiplied by: the attention factor of YaRN and longrope, else 1."""
+    if rope.scaling not in ("yarn", "longrope"):
         return 1.0
     given = rope.params.get("attention_factor")
     if given is not None:
         return given
     factor = rope.params["factor"]
-    return 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    if factor <= 1:
+        return 1.0
+    if rope.scaling == "yarn":
+        return 0.1 * math.log(factor) + 1.0
+    return math.sqrt(1 + math.log(factor) / math.log(rope.params["original_context"]))
 
 
 def _none(base: Frequencies, rope: RopeConfig) -> Frequencies:

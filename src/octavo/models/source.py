@@ -104,6 +104,13 @@ class Source:
             raise self.error(key, value, f"a list of {count} flags, one a layer")
         return tuple(bool(flag) for flag in value[:count])
 
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of `count` numbers above 0."""
+        value = self.get(key)
+        if not isinstance(value, list) or len(value) != count:
+            raise self.error(key, value, f"a list of {count} numbers")
+        return tuple(self.under({key: one}).number(key) for one in value)
+
     def error(self, key: str, got: object, expected: str) -> FormatError:
         """The error for a bad value; a long one is cut."""
         shown = repr(got)

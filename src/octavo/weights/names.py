@@ -41,12 +41,13 @@ class FamilyNames:
     """One family's names.
 
     layer: module path inside a layer -> canonical name; each has a weight.
-    biases: those of `layer`'s keys that have a bias as well.
+    biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
     strip: prefix to take off every name; names that start with one of `skip` are left out.
     """
 
     layer: Mapping[str, str]
     biases: frozenset[str] = frozenset()
+    may_bias: frozenset[str] = frozenset()
     strip: str = ""
     skip: tuple[str, ...] = ()
 
@@ -57,7 +58,8 @@ _LLAMA = FamilyNames(
         **_GATED_MLP,
         "input_layernorm": "attn_norm",
         "post_attention_layernorm": "ffn_norm",
-    }
+    },
+    may_bias=frozenset({**_ATTENTION, **_GATED_MLP}),
 )
 _GEMMA3_LAYER = {
     **_ATTENTION,
@@ -70,12 +72,55 @@ _GEMMA3_LAYER = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 
+_POST_NORMS = {
+    **_ATTENTION,
+    **_GATED_MLP,
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_WITHOUT_HEAD_NORMS = {
+    k: v for k, v in _GEMMA3_LAYER.items() if not k.endswith(("q_norm", "k_norm"))
+}
+_QKV_BIASES = frozenset({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+
 FAMILIES: dict[str, FamilyNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
-    "qwen2": FamilyNames(
-        _LLAMA.layer, biases=frozenset({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+    "smollm3": _LLAMA,
+    "granite": _LLAMA,
+    "gemma": _LLAMA,
+    "gemma2": FamilyNames(_WITHOUT_HEAD_NORMS),
+    "olmo2": FamilyNames(_POST_NORMS),
+    "olmo3": FamilyNames(_POST_NORMS),
+    "exaone4": FamilyNames(_POST_NORMS),
+    "qwen3": FamilyNames(
+        {**_LLAMA.layer, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
     ),
+    "phi3": FamilyNames(
+        {
+            "self_attn.qkv_proj": "attn_qkv",
+            "self_attn.o_proj": "attn_output",
+            "mlp.gate_up_proj": "ffn_up",
+            "mlp.down_proj": "ffn_down",
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "ffn_norm",
+        }
+    ),
+    "glm4": FamilyNames(
+        {
+            **_ATTENTION,
+            "mlp.gate_up_proj": "ffn_up",
+            "mlp.down_proj": "ffn_down",
+            "input_layernorm": "attn_norm",
+            "post_self_attn_layernorm": "post_attention_norm",
+            "post_attention_layernorm": "ffn_norm",
+            "post_mlp_layernorm": "post_ffw_norm",
+        },
+        may_bias=_QKV_BIASES,
+    ),
+    "qwen2": FamilyNames(_LLAMA.layer, biases=_QKV_BIASES),
     "gemma3_text": FamilyNames(_GEMMA3_LAYER),
     "gemma3": FamilyNames(
         _GEMMA3_LAYER,
@@ -141,7 +186,7 @@ def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
     match = _LAYER.fullmatch(name)
     if match is None or int(match[1]) >= num_layers or match[2] not in family.layer:
         return None
-    if match[3] == "bias" and match[2] not in family.biases:
+    if match[3] == "bias" and match[2] not in family.biases | family.may_bias:
         return None
     return f"blk.{match[1]}.{family.layer[match[2]]}.{match[3]}"
 

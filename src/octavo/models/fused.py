@@ -1,0 +1,46 @@
+"""Tensors that a file stores joined, as views of their own: no number is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from octavo.models.config import ModelConfig
+from octavo.weights.tensor import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+def split_qkv(config: ModelConfig, tensors: Tensors) -> Tensors:
+    """blk.N.attn_qkv [(H + 2 Hkv) * head_dim, ...] -> attn_q, attn_k, attn_v."""
+    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return _split(tensors, "attn_qkv", {"attn_q": q, "attn_k": kv, "attn_v": kv})
+
+
+def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
+    """blk.N.ffn_up [2 * intermediate, ...] -> ffn_gate, then ffn_up."""
+    size = config.intermediate_size
+    return _split(tensors, "ffn_up", {"ffn_gate": size, "ffn_up": size})
+
+
+def _split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
+    """Every layer's `joined` weight and bias as `parts`: name -> rows. A tensor with other rows is
+    left as it is, for the graph's check to name."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        layer, _, rest = name.rpartition(f".{joined}.")
+        if not layer or tensor.shape[0] != sum(parts.values()):
+            found[name] = tensor
+            continue
+        start = 0
+        for part, rows in parts.items():
+            own = f"{layer}.{part}.{rest}"
+            found[own] = _rows(tensor, own, start, start + rows)
+            start += rows
+    return found
+
+
+def _rows(tensor: Tensor, name: str, start: int, stop: int) -> Tensor:
+    """Rows start to stop of a tensor, as another of this name."""
+    row_bytes = tensor.data.size // tensor.shape[0]
+    shape = (stop - start, *tensor.shape[1:])
+    return Tensor(name, shape, tensor.scheme, tensor.data[start * row_bytes : stop * row_bytes])
