@@ -113,7 +113,7 @@ class Engine:
             raise QueueFullError(
                 f"engine: {self.num_waiting} requests are waiting already; retry later"
             )
-        state = self._intake.new_state(request)
+        state = self._new_state(request)
         self._requests[request.request_id] = state
         self._stats.prompt_tokens += len(request.prompt_ids)
         leader = state.samples[0]
@@ -129,6 +129,9 @@ class Engine:
         return not num_waiting or (
             num_waiting < options.max_queue and num_tokens <= options.max_queued_tokens
         )
+
+    def _new_state(self, request: Request) -> RequestState:
+        return self._intake.new_state(request)
 
     def abort(self, request_id: str) -> None:
         """End a request now; its blocks are free before the next step. Unknown ids are ignored:
