@@ -31,8 +31,9 @@ class Pooling:
         if self.kind is not None and self.kind not in POOLINGS:
             expected = ", ".join(POOLINGS)
             raise InvalidParameterError("pooling", f"got {self.kind!r}, expected {expected}")
-        if self.dimensions is not None and self.dimensions < 1:
-            raise InvalidParameterError("dimensions", f"got {self.dimensions}, expected 1 or more")
+        if self.dimensions is not None and not 0 < self.dimensions < 2**31:
+            got = str(self.dimensions)[:40]
+            raise InvalidParameterError("dimensions", f"got {got}, expected 1 or more")
 
     def check_width(self, width: int) -> None:
         """Raise InvalidParameterError if a model's states have fewer numbers than asked for."""

@@ -77,7 +77,9 @@ def translate(error: errors.OctavoError, prompt_field: str = "prompt") -> ApiErr
     message = str(error)
     match error:
         case errors.InvalidParameterError():
-            param = prompt_field if error.param == "prompt" else error.param
+            param = error.param
+            if param == "prompt":
+                param, message = prompt_field, prompt_field + message.removeprefix("prompt")
             return invalid(param, message)
         case errors.PromptTooLongError():
             return invalid(prompt_field, message, "context_length_exceeded")

@@ -54,7 +54,11 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a prompt, or of a conversation under the model's chat template."""
     serving, data = await _body(request)
     tokenizer = serving.need_tokenizer("prompt")
-    if "messages" in data:
+    if data.get("messages") is None:
+        data.pop("messages", None)
+    else:
+        if data.get("prompt", data.get("content")) is not None:
+            raise invalid("messages", "messages: give either a prompt or messages")
         shows = _taken(data, "return_token_strs")
         begins = _taken(data, "add_special_tokens")
         _, ids = await render(serving, _conversation(serving, data))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from octavo.decoding import SamplingParams
@@ -126,4 +125,6 @@ def _repeat_penalty(options: OptionsBody) -> float | None:
 def _grammar(form: str | dict[str, Any] | None) -> Grammar | None:
     if form is None or form == "":
         return None
-    return Grammar("json_object") if form == "json" else Grammar("json_schema", json.dumps(form))
+    if form == "json":
+        return Grammar.json_object(param="format")
+    return Grammar.from_schema(form, param="format")

@@ -240,8 +240,9 @@ class ChatRequest(ToolFields):
             raise invalid("top_logprobs", "top_logprobs: only allowed when logprobs is true")
         name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         limit = getattr(self, name)
-        if limit is not None and limit < 1:
-            raise invalid(name, f"{name}: got {limit}, expected an integer of at least 1")
+        if limit is not None and not 1 <= limit < 2**31:
+            message = f"{name}: got {str(limit)[:40]}, expected an integer of at least 1"
+            raise invalid(name, message)
         return self._params(
             max_tokens=limit, logprobs=(self.top_logprobs or 0) if self.logprobs else None
         )
