@@ -241,8 +241,8 @@ class ChatRequest(ToolFields):
         name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         limit = getattr(self, name)
         if limit is not None and not 1 <= limit < 2**31:
-            message = f"{name}: got {str(limit)[:40]}, expected an integer of at least 1"
-            raise invalid(name, message)
+            got = str(limit)[:40]
+            raise invalid(name, f"{name}: got {got}, expected an integer of at least 1")
         return self._params(
             max_tokens=limit, logprobs=(self.top_logprobs or 0) if self.logprobs else None
         )
