@@ -1,4 +1,4 @@
-"""The server against llm-comply: requests, JSON schemas and checks of the OpenAI chat protocol.
+"""The server against llm-comply: requests, JSON schemas and checks of three chat protocols.
 
 The suite is fetched at test time into Octavo's cache; the engine behind the server is scripted, so
 that the protocol is judged and not a model.
@@ -20,12 +20,24 @@ from tests.serving.live_server import MODEL, LiveServer, live_server
 from tests.serving.tiny_model import write_tiny_model
 
 REQUIREMENT = "llm-comply==0.5.0"
+IMAGES = "no model with image input is supported; refused by name"
 EXCLUDED = {
     "chat-tool-calling": "tools are not supported yet; refused by name",
-    "chat-image-input": "no model with image input is supported; refused by name",
+    "chat-image-input": IMAGES,
     "chat-reasoning-summary": "skips itself for models not known to reason",
 }
-"""Baseline: cases that do not pass, with the reason."""
+"""Baseline of OpenAI chat: cases that do not pass, with the reason."""
+
+RESPONSES = {
+    "tool-calling": "tools are not supported yet",
+    "image-input": IMAGES,
+    "reasoning-summary": "skips itself for models not known to reason",
+}
+ANTHROPIC = {
+    "anth-tool-calling": "tools are not supported yet",
+    "anth-image-input": IMAGES,
+    "anth-thinking-display": "skips itself for models not known to think",
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +69,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield live
 
 
-def test_openai_chat(suite: Path, server: LiveServer) -> None:
+@pytest.mark.parametrize(
+    ("form", "path", "excluded", "count"),
+    [
+        ("openai-chat", "/v1", EXCLUDED, 9),
+        ("open-responses", "/v1", RESPONSES, 13),
+        ("anthropic", "/v1", ANTHROPIC, 9),
+    ],
+)
+def test_cases(
+    suite: Path, server: LiveServer, form: str, path: str, excluded: dict[str, str], count: int
+) -> None:
     """Every case passes except the baseline's, and those still do not."""
-    arguments = ["--format", "openai-chat", "-u", f"{server.url}/v1", "-k", "x", "-m", MODEL]
+    arguments = ["--format", form, "-u", server.url + path, "-k", "x", "-m", MODEL]
+    if form == "anthropic":
+        arguments += ["--auth-header", "x-api-key", "--no-bearer"]
+        arguments += ["-H", "anthropic-version:2023-06-01"]
     run = subprocess.run(
         [sys.executable, "-m", "llm_comply.cli", *arguments, "--json"],
         env={**os.environ, "PYTHONPATH": str(suite)},
@@ -70,5 +95,5 @@ def test_openai_chat(suite: Path, server: LiveServer) -> None:
     )
     results = {case["id"]: case for case in json.loads(run.stdout)["results"]}
     failed = {name for name, case in results.items() if case["status"] != "passed"}
-    assert failed == set(EXCLUDED), {name: results[name] for name in failed - set(EXCLUDED)}
-    assert len(results) == 9
+    assert failed == set(excluded), {name: results[name] for name in failed - set(excluded)}
+    assert len(results) == count

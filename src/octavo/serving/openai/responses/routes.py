@@ -12,7 +12,7 @@ from octavo.serving.context import Serving, serving_of
 from octavo.serving.conversation import Conversation, render, reply_to
 from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import EventStream, primed, unless_gone
-from octavo.serving.errors import invalid
+from octavo.serving.errors import ApiError, invalid
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.responses import answer, events
 from octavo.serving.openai.responses.conversation import conversation_of, truncate
@@ -63,6 +63,12 @@ async def count_tokens(request: Request) -> Response:
     previous = desk_of(request).previous(body.previous_response_id)
     _, ids = await render(serving, await _conversation(serving, body, previous))
     return JsonResponse(answer.TokenCount(len(ids)))
+
+
+@router.post("/compact", include_in_schema=False)
+async def compact() -> Response:
+    """Part of the protocol, but not of this server."""
+    raise ApiError(404, "Conversations cannot be compacted by this server.", code="unsupported")
 
 
 @router.get("/{response_id}", responses=answers(answer.Response))
