@@ -18,7 +18,7 @@ from octavo.errors import InvalidParameterError
 from octavo.serving import anthropic, errors, health, ollama, openai, page, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
-from octavo.serving.describe import COMPONENTS
+from octavo.serving.describe import complete
 from octavo.serving.observe import Observer, Tracer
 from octavo.serving.openai import responses
 from octavo.serving.options import ServerOptions
@@ -123,6 +123,5 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the schemas of bodies that the handlers themselves read."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(COMPONENTS)
-        app.openapi_schema = document
+        app.openapi_schema = complete(document, app.state.serving.names)
     return app.openapi_schema

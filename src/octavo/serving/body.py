@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect
 
 from octavo.serving.disconnect import ClientGoneError
@@ -76,6 +76,17 @@ def validate(model: type[Model], data: dict[str, Any]) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         raise _explain(error, data) from None
+
+
+def _truth(value: Any) -> Any:
+    """Refuse 0 and 1, which Python takes for truth values."""
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+Off = Annotated[Literal[False], BeforeValidator(_truth)]
+"""A switch that cannot be on."""
 
 
 def keep_known(

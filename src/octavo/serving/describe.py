@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -46,13 +47,42 @@ def answers(
     if stream is not None:
         item = schema_of(stream, _prefix(whole))
         item = _event_of(item) if media == "text/event-stream" else item
-        content[media] = {"schema": {"type": "string"}, "itemSchema": item}
+        content[media] = {"itemSchema": item}
+    return {200: {"description": "The answer", "content": content}, **failures(error)}
+
+
+def failures(error: Any = OpenAiError) -> dict[int | str, dict[str, Any]]:
+    """`responses` for all errors. error: the msgspec Struct of one."""
     failed = {"application/json": {"schema": schema_of(error, _prefix(error))}}
     return {
-        200: {"description": "The answer", "content": content},
         "4XX": {"description": "The request is wrong, or comes too often", "content": failed},
         "5XX": {"description": "The server cannot answer now", "content": failed},
     }
+
+
+def complete(document: dict[str, Any], models: Sequence[str]) -> dict[str, Any]:
+    """An OpenAPI document with the schemas that routes refer to, with errors in OpenAI's shape
+    where a route says nothing about errors, and with the names of the models served."""
+    usual = failures()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            responses = operation["responses"]
+            responses.pop("422", None)  # FastAPI's own, which never leaves here
+            if "4XX" not in responses:
+                responses.update(usual)
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            _name_models(body.get("schema", {}), models)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(COMPONENTS)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    return document
+
+
+def _name_models(schema: dict[str, Any], models: Sequence[str]) -> None:
+    model = schema.get("properties", {}).get("model")
+    if model is not None and model.get("type") == "string":
+        model["enum"] = [*models]
 
 
 def schema_of(kind: Any, prefix: str) -> dict[str, Any]:

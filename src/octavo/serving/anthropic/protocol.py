@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from octavo.serving.body import StrictModel
+from octavo.serving.body import Off, StrictModel
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 256
@@ -77,7 +77,7 @@ class ContentSource(StrictModel):
 class NoCitations(StrictModel):
     """Citations cannot be asked for."""
 
-    enabled: Literal[False] = False
+    enabled: Off = False
 
 
 class DocumentBlock(_Block):
@@ -149,7 +149,7 @@ class ToolBody(_Block):
     input_schema: dict[str, Any]
     strict: bool | None = None
     eager_input_streaming: bool | None = None  # arguments always stream as they come
-    defer_loading: Literal[False] | None = None
+    defer_loading: Off | None = None
     allowed_callers: list[Literal["direct"]] | None = None
 
 

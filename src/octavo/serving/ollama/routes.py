@@ -127,7 +127,7 @@ async def embed(request: Request) -> Response:
     texts = [body.input] if isinstance(body.input, str) else body.input
     pooling = Pooling(dimensions=body.dimensions)
     truncate = None if body.truncate is False else 0
-    call = EmbeddingCall(list(texts), pooling, truncate, tenant=_tenant(request))
+    call = EmbeddingCall(list(texts), pooling, truncate, tenant=key_name(request))
     vectors, generation = await unless_gone(request.receive, embed_all(serving, call))
     return JsonResponse(
         {
@@ -149,13 +149,11 @@ async def embeddings(request: Request) -> Response:
     """The vector of a text, in the older form: not normalized."""
     serving, body = await _parse(request, EmbeddingsRequest)
     pooling = Pooling(normalize=False)
-    call = EmbeddingCall([body.prompt], pooling, 0, tenant=_tenant(request), field="prompt")
+    call = EmbeddingCall([body.prompt], pooling, 0, tenant=key_name(request), field="prompt")
     (vector,), _ = await unless_gone(request.receive, embed_all(serving, call))
     return JsonResponse({"embedding": vector.tolist()})
 
 
-def _tenant(request: Request) -> str:
-    return str(getattr(request.state, "tenant", ""))
 
 
 async def _parse(request: Request, model: type[Body]) -> tuple[Serving, Body]:

@@ -11,10 +11,11 @@ from octavo.serving import anthropic
 from octavo.serving.body import read_object, validate
 from octavo.serving.context import Serving, serving_of
 from octavo.serving.conversation import reply_to
-from octavo.serving.describe import accepts
+from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import EventStream, primed, unless_gone
 from octavo.serving.error_shapes import speaks_anthropic
 from octavo.serving.json import JsonResponse
+from octavo.serving.openai import answer
 from octavo.serving.openai.chat import ChatFormat, conversation_of
 from octavo.serving.openai.chat_protocol import ChatRequest
 from octavo.serving.openai.completions import CompletionFormat, completion_generation
@@ -30,7 +31,11 @@ Fields = TypeVar("Fields", bound=SamplingFields)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
-@router.post("/chat/completions", openapi_extra=accepts(ChatRequest))
+@router.post(
+    "/chat/completions",
+    openapi_extra=accepts(ChatRequest),
+    responses=answers(answer.ChatCompletion, stream=answer.ChatChunk),
+)
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     serving = serving_of(request)
@@ -39,7 +44,11 @@ async def chat_completions(request: Request) -> Response:
     return await _answer(request, ChatFormat(serving, body, reply), body)
 
 
-@router.post("/completions", openapi_extra=accepts(CompletionRequest))
+@router.post(
+    "/completions",
+    openapi_extra=accepts(CompletionRequest),
+    responses=answers(answer.Completion, stream=answer.Completion),
+)
 async def completions(request: Request) -> Response:
     """Continue one or more texts."""
     serving = serving_of(request)
@@ -48,7 +57,7 @@ async def completions(request: Request) -> Response:
     return await _answer(request, CompletionFormat(serving, body, generation), body)
 
 
-@router.get("/models")
+@router.get("/models", responses=answers(answer.ModelList))
 async def models(request: Request) -> Response:
     """The models this server answers for. Anthropic's clients get them in their shape."""
     if speaks_anthropic(request.url.path, request.headers):
@@ -56,7 +65,7 @@ async def models(request: Request) -> Response:
     return JsonResponse(list_models(serving_of(request)))
 
 
-@router.get("/models/{name:path}")
+@router.get("/models/{name:path}", responses=answers(answer.Model))
 async def model(request: Request, name: str) -> Response:
     """One of them."""
     if speaks_anthropic(request.url.path, request.headers):
@@ -79,7 +88,7 @@ async def _answer(
     request: Request, format: ChatFormat | CompletionFormat, body: SamplingFields
 ) -> Response:
     if not body.streams:
-        answer = await unless_gone(request.receive, format.whole())
-        return JsonResponse(add_timings(answer))
+        whole = await unless_gone(request.receive, format.whole())
+        return JsonResponse(add_timings(whole))
     events = event_stream(format, body.wants_usage, body.wants_running_usage)
     return EventStream(await primed(request.receive, events))

@@ -45,7 +45,7 @@ Part = Annotated[InputText | OutputText | Refusal, Field(discriminator="type")]
 class MessageItem(StrictModel):
     """A message. phase tells commentary from final answers, which templates do not know."""
 
-    type: Literal["message"]
+    type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[Part]
     id: str | None = None
@@ -127,6 +127,6 @@ def with_types(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(item: Any) -> Any:
-    if isinstance(item, dict) and "role" in item and item.get("type") is None:
+    if isinstance(item, dict) and "role" in item and "type" not in item:
         return {**item, "type": "message"}
     return item

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from octavo.serving.body import StrictModel
+from octavo.serving.body import Off, StrictModel
 from octavo.serving.openai.responses.items import Item
 
 MAX_ITEMS = 4096
@@ -61,7 +61,7 @@ class FunctionTool(StrictModel):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-    defer_loading: Literal[False] | None = None
+    defer_loading: Off | None = None
 
 
 class FunctionName(StrictModel):
