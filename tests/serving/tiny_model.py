@@ -26,6 +26,7 @@ from octavo.weights.tensor import Checkpoint
 
 VOCAB_SIZE = 320
 START, END = 256, 257
+LAST = ord("~")
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -69,9 +70,9 @@ def _byte_letters() -> dict[int, str]:
 
 def script(token: int, position: int) -> int:
     """The null backend's next token."""
-    if 32 <= token < 126:
+    if 32 <= token < LAST:
         return token + 1
-    return END if token == 126 else ord("A")
+    return END if token == LAST else ord("A")
 
 
 def said(context: list[int]) -> int | None:
@@ -99,6 +100,10 @@ class Scripted(NullExecutable):
         wanted = said(tokens.tolist())
         if wanted is not None:
             logits[wanted] = 2 * PEAK
+        elif tokens[-1] == LAST:  # where a grammar forbids the end: close the string, the object
+            logits[[END, ord('"')]] = 2 * PEAK, PEAK
+        elif tokens[-1] == ord('"'):
+            logits[ord("}")] = PEAK - 3
         return logits
 
 

@@ -49,25 +49,15 @@ class BlockEvent:
 
 @dataclass
 class Blocks:
-    """The blocks of one choice. Parts must come in order. num_reasoning_tokens: tokens of deltas
-    that showed reasoning and nothing else, with those held back before them."""
+    """The blocks of one choice. Parts must come in order."""
 
     all: list[Block] = field(default_factory=list)
-    num_reasoning_tokens: int = 0
-    _num_held: int = 0
     _open: Block | None = None
 
     def push(self, delta: ReplyDelta) -> list[BlockEvent]:
         """What a delta does to the blocks; with the last one, what is open closes."""
-        self._count(delta)
         events = [event for part in delta.parts for event in self._add(part)]
         return events if delta.finish_reason is None else [*events, *self._close()]
-
-    def _count(self, delta: ReplyDelta) -> None:
-        held = self._num_held + len(delta.raw.token_ids)
-        self._num_held = 0 if delta.parts else held
-        if delta.parts and all(isinstance(part, ReasoningPart) for part in delta.parts):
-            self.num_reasoning_tokens += held
 
     def _add(self, part: Part) -> Iterator[BlockEvent]:
         match part:

@@ -38,13 +38,14 @@ def conversation_of(body: CountRequest) -> Conversation:
         continue_final_message=goes_on,
         template_kwargs=_template_kwargs(body),
         reasoning=_reasoning(body),
+        reasoning_param="thinking",
         fit_output=True,
         id_prefix="msg",
+        call_id_prefix="toolu_",
     )
     if isinstance(body, MessageRequest):
         conversation.cache_salt = body.cache_salt or ""
         conversation.priority = body.priority or 0
-        conversation.tenant = (body.metadata and body.metadata.user_id) or ""
     return conversation
 
 
@@ -70,7 +71,8 @@ def _params(body: CountRequest) -> SamplingParams:
 def _grammar(body: CountRequest) -> Grammar | None:
     if body.output_config is None or body.output_config.format is None:
         return None
-    return Grammar("json_schema", json.dumps(body.output_config.format.json_schema))
+    schema = body.output_config.format.json_schema
+    return Grammar.from_schema(schema, param="output_config.format.schema")
 
 
 def _reasoning(body: CountRequest) -> bool | None:

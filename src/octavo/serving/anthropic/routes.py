@@ -18,6 +18,7 @@ from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import EventStream, primed, unless_gone
 from octavo.serving.json import JsonResponse
 from octavo.serving.sse import named_events
+from octavo.serving.tenant import tenant_of
 
 Body = TypeVar("Body", bound=CountRequest)
 
@@ -33,7 +34,9 @@ async def create_message(request: Request) -> Response:
     """Answer a conversation."""
     serving = serving_of(request)
     body = await _parse(serving, request, MessageRequest)
-    reply = await reply_to(serving, conversation_of(body))
+    conversation = conversation_of(body)
+    conversation.tenant = tenant_of(request, body.metadata.user_id if body.metadata else None)
+    reply = await reply_to(serving, conversation)
     writer = MessageWriter(body, reply)
     if not body.stream:
         return JsonResponse(await unless_gone(request.receive, writer.whole()))

@@ -93,7 +93,7 @@ class MessageWriter:
         generation = self._reply.generation
         cached = generation.num_cached_tokens
         fresh = generation.num_prompt_tokens - cached
-        details = answer.OutputDetails(self._blocks.num_reasoning_tokens)
+        details = answer.OutputDetails(generation.num_reasoning_tokens)
         output = generation.num_output_tokens
         return answer.Usage(fresh, output, cached, output_tokens_details=details)
 

@@ -19,7 +19,7 @@ from octavo.serving.ollama.protocol import ChatRequest, GenerateRequest, Message
 from octavo.serving.reply import Reply
 
 
-async def chat_reply(serving: Serving, body: ChatRequest) -> Reply:
+async def chat_reply(serving: Serving, body: ChatRequest, tenant: str) -> Reply:
     """The answer to a chat, not begun yet."""
     conversation = Conversation(
         messages=_messages(body.messages or []),
@@ -27,26 +27,26 @@ async def chat_reply(serving: Serving, body: ChatRequest) -> Reply:
         tools=tuple(_tool(tool.function) for tool in body.tools or ()),
     )
     _think(conversation, body.think)
-    conversation.fit_output = True
+    conversation.fit_output, conversation.tenant = True, tenant
     return await reply_to(serving, conversation)
 
 
-async def generate_reply(serving: Serving, body: GenerateRequest) -> Reply:
+async def generate_reply(serving: Serving, body: GenerateRequest, tenant: str) -> Reply:
     """The answer to a prompt, not begun yet."""
     if body.raw:
-        return await _raw_reply(serving, body)
+        return await _raw_reply(serving, body, tenant)
     if body.suffix:
         raise invalid("suffix", "suffix: is only supported together with raw by this server")
     messages = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt or ""})
     conversation = Conversation(messages=messages, params=_params(serving, body))
     conversation.prompt_field = "prompt"
-    conversation.fit_output = True
+    conversation.fit_output, conversation.tenant = True, tenant
     _think(conversation, body.think)
     return await reply_to(serving, conversation)
 
 
-async def _raw_reply(serving: Serving, body: GenerateRequest) -> Reply:
+async def _raw_reply(serving: Serving, body: GenerateRequest, tenant: str) -> Reply:
     for name in ("system", "suffix", "think"):
         if getattr(body, name):
             raise invalid(name, f"{name}: is not supported together with raw")
@@ -63,6 +63,7 @@ async def _raw_reply(serving: Serving, body: GenerateRequest) -> Reply:
         params=params,
         prompt=prompt,
         arrival_s=time.monotonic(),
+        tenant=tenant,
     )
     return Reply(Generation(serving, [request], "prompt"), PlainParser)
 
@@ -78,7 +79,7 @@ def _context(serving: Serving) -> int:
 
 def _think(conversation: Conversation, think: Think | None) -> None:
     if think is not None:
-        conversation.reasoning = bool(think)
+        conversation.reasoning, conversation.reasoning_param = bool(think), "think"
     if isinstance(think, str):
         conversation.template_kwargs["reasoning_effort"] = think
 

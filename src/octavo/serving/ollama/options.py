@@ -32,7 +32,6 @@ WHOLE = -1  # repeat_last_n: the whole context
 NAMES = {  # ours: the protocol's
     "max_tokens": "num_predict",
     "repetition_penalty": "repeat_penalty",
-    "grammar": "format",
 }
 
 

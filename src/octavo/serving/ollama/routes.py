@@ -34,6 +34,7 @@ from octavo.serving.ollama.protocol import (
 )
 from octavo.serving.ollama.writer import NDJSON, Kind, OllamaWriter, timestamp
 from octavo.serving.reply import Reply
+from octavo.serving.tenant import tenant_of
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -56,7 +57,8 @@ async def chat(request: Request) -> Response:
     serving, body = await _parse(request, ChatRequest)
     if not body.messages:
         return JsonResponse(_loaded("chat", body.model))
-    return await _answer(request, "chat", body, await chat_reply(serving, body))
+    reply = await chat_reply(serving, body, tenant_of(request))
+    return await _answer(request, "chat", body, reply)
 
 
 @router.post(
@@ -69,7 +71,8 @@ async def generate(request: Request) -> Response:
     serving, body = await _parse(request, GenerateRequest)
     if not body.prompt:
         return JsonResponse(_loaded("generate", body.model))
-    return await _answer(request, "generate", body, await generate_reply(serving, body))
+    reply = await generate_reply(serving, body, tenant_of(request))
+    return await _answer(request, "generate", body, reply)
 
 
 @router.get("/api/tags", responses=answers(answer.Models, error=answer.Error))

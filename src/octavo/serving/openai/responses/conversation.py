@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ _PLAIN = (  # fields that go to SamplingParams as they are
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"),
     "include_stop_str_in_output",
 )
-NAMES = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs", "grammar": "text.format"}
+NAMES = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 
 
 def conversation_of(body: CountRequest, earlier: Sequence[Item]) -> Conversation:
@@ -49,6 +48,7 @@ def conversation_of(body: CountRequest, earlier: Sequence[Item]) -> Conversation
         parallel_tool_calls=body.parallel_tool_calls is not False,
         template_kwargs=_template_kwargs(body),
         reasoning=_reasoning(body),
+        reasoning_param="reasoning.effort",
         fit_output=True,
         prompt_field="input",
         id_prefix="resp",
@@ -56,7 +56,6 @@ def conversation_of(body: CountRequest, earlier: Sequence[Item]) -> Conversation
     if isinstance(body, ResponseRequest):
         conversation.priority = body.priority or 0
         conversation.cache_salt = body.cache_salt or ""
-        conversation.tenant = body.user or ""
     return conversation
 
 
@@ -99,8 +98,8 @@ def _params(body: CountRequest) -> SamplingParams:
 def _grammar(body: CountRequest) -> Grammar | None:
     form = None if body.text is None else body.text.format
     if isinstance(form, SchemaFormat):
-        return Grammar("json_schema", json.dumps(form.json_schema))
-    return Grammar("json_object") if isinstance(form, ObjectFormat) else None
+        return Grammar.from_schema(form.json_schema, param="text.format.schema")
+    return Grammar.json_object(param="text.format") if isinstance(form, ObjectFormat) else None
 
 
 def _reasoning(body: CountRequest) -> bool | None:

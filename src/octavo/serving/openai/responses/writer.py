@@ -108,7 +108,7 @@ class ResponseWriter:
         generation = self._reply.generation
         given, made = generation.num_prompt_tokens, generation.num_output_tokens
         cached = answer.CachedDetails(generation.num_cached_tokens)
-        details = answer.OutputDetails(self._blocks.num_reasoning_tokens)
+        details = answer.OutputDetails(generation.num_reasoning_tokens)
         return answer.Usage(given, cached, made, details, given + made)
 
 
