@@ -34,7 +34,7 @@ from octavo.serving.ollama.protocol import (
 )
 from octavo.serving.ollama.writer import NDJSON, Kind, OllamaWriter, timestamp
 from octavo.serving.reply import Reply
-from octavo.serving.tenant import tenant_of
+from octavo.serving.tenant import key_name, tenant_of
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -155,8 +155,6 @@ async def embeddings(request: Request) -> Response:
     call = EmbeddingCall([body.prompt], pooling, 0, tenant=key_name(request), field="prompt")
     (vector,), _ = await unless_gone(request.receive, embed_all(serving, call))
     return JsonResponse({"embedding": vector.tolist()})
-
-
 
 
 async def _parse(request: Request, model: type[Body]) -> tuple[Serving, Body]:
