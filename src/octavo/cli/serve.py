@@ -105,6 +105,22 @@ def serve(
             help="Keep and find computed prompts.",
         ),
     ] = True,
+    tenant_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tenant-weight",
+            metavar="NAME=NUMBER",
+            rich_help_panel=SAFETY,
+            help="A tenant's share of the service beside others. May be repeated.",
+            show_default="1 each",
+        ),
+    ] = None,
+    drain_timeout: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=SAFETY, help="Seconds running requests may go on after SIGTERM."
+        ),
+    ] = 15,
     hang_timeout: Annotated[
         float,
         typer.Option(
@@ -245,6 +261,7 @@ def serve(
         scheduling_policy=scheduling_policy,
         task=task,
         pooling=pooling,
+        tenant_weights=dict(map(_weight, tenant_weight or ())),
     )
     http = ServerOptions(
         host=host,
@@ -267,6 +284,7 @@ def serve(
         metrics_compat=_one_of("--metrics-compat", metrics_compat, "octavo", "vllm"),
         always_timings=timings,
         otlp_traces_endpoint=otlp_traces_endpoint,
+        shutdown_timeout_s=drain_timeout,
         supervision=Supervision(
             hang_timeout, max_restarts, max_request_crashes, max_stream_backlog
         ),
@@ -278,6 +296,17 @@ def serve(
         run_server(engine, http)
     except OSError as error:
         raise EngineError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = 0.0
+    if not name or not 0 < weight < float("inf"):
+        usage_error(f"--tenant-weight: got {text!r}, expected NAME=NUMBER, a number above 0")
+    return name, weight
 
 
 def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsOptions | None:

@@ -13,6 +13,7 @@ from octavo.cache import KvCache
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.params import SamplingParams
 from octavo.engine.admission import check_request, check_task
+from octavo.engine.deadlines import Deadlines
 from octavo.engine.failures import note_error
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake
@@ -68,6 +69,7 @@ class Engine:
         self.grammars = Grammars.for_engine(options, tokenizer, vocab_size, self._eos_ids)
         self._intake = Intake(options, tokenizer, self._cache, plan.max_model_len, self._eos_ids)
         self._requests: dict[str, RequestState] = {}
+        self._deadlines = Deadlines()
         self._pending: list[Delta] = []  # deltas that no step produced
         self._preempted: set[Sample] = set()  # those that wait for recomputation
         self._stats = EngineStats(num_blocks=plan.num_blocks, block_size=plan.block_size)
@@ -115,6 +117,7 @@ class Engine:
             )
         state = self._new_state(request)
         self._requests[request.request_id] = state
+        self._deadlines.add(state)
         self._stats.prompt_tokens += len(request.prompt_ids)
         leader = state.samples[0]
         if request.params.max_tokens == 0 and leader.num_to_score == 0:
@@ -163,6 +166,9 @@ class Engine:
         """Run one step and return what it added. If the backend fails, the requests in the step
         end with finish_reason "error" and the engine goes on."""
         self._check_open()
+        if self._deadlines:
+            for state, error in self._deadlines.expired():
+                self._pending += self._refuse(state, error)
         if self.grammars:
             self._take_released()
         deltas, self._pending = self._pending, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 from octavo.engine import messages as m
 from octavo.engine.blame import Blame
+from octavo.engine.deadlines import deadline_error
 from octavo.engine.gate import Gate, Queue
 from octavo.engine.heart import Doing, Heart
 from octavo.engine.live import Live
@@ -16,6 +18,8 @@ from octavo.engine.options import EngineOptions
 from octavo.engine.supervision import Supervision
 from octavo.engine.types import Delta, Request
 from octavo.errors import CrashingRequestError, OctavoError, RequestError
+
+_GRACE_S = 0.25  # for the engine to notice a missed deadline itself
 
 
 class InFlight:
@@ -74,6 +78,7 @@ class InFlight:
         self.gate.entered(request.tenant, len(request.prompt_ids))
         live = Live(request, next(self._numbers), self._supervision.max_stream_backlog)
         self._live[name] = self._held[name] = live
+        self._set_timers(live)
         self._submit(live)
         return live
 
@@ -88,6 +93,8 @@ class InFlight:
         name = live.request.request_id
         del self._live[name]
         self._held.pop(name, None)
+        for timer in live.timers:
+            timer.cancel()
         self._leave_queue(live)
         self._recall(live)
         self._blame.forget(name)
@@ -165,6 +172,23 @@ class InFlight:
         elif self._blame.saw(name, sum(len(delta.token_ids) for delta in deltas)):
             self._recall(live)
             self._held[name] = live
+
+    def _set_timers(self, live: Live) -> None:
+        """The engine ends what misses a deadline; should it hang or be gone, this does."""
+        request, now, loop = live.request, time.monotonic(), asyncio.get_running_loop()
+        moments = ((request.ttft_deadline_s, True), (request.deadline_s, False))
+        live.timers = [
+            loop.call_later(moment - now + _GRACE_S, self._overdue, live, is_first)
+            for moment, is_first in moments
+            if moment is not None
+        ]
+
+    def _overdue(self, live: Live, is_first: bool) -> None:
+        if not (live.over or (is_first and live.started)):
+            queued = live.number not in self._sent
+            live.fail(deadline_error(live.request, is_first, queued))
+            self._held.pop(live.request.request_id, None)
+            self._recall(live)
 
     def _submit(self, live: Live) -> None:
         name = live.request.request_id

@@ -29,6 +29,7 @@ class Live:
         self._ended = [False] * n
         self._num_cached = 0
         self._first_token_s: float | None = None
+        self.timers: list[asyncio.TimerHandle] = []  # of whoever watches its deadlines
         self.queued = True  # for whoever counts those that have shown nothing
         self._max_backlog = max_backlog
         self._backlog = 0

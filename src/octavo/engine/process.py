@@ -21,6 +21,7 @@ import msgspec
 
 from octavo.engine import messages as m
 from octavo.engine.child import Child
+from octavo.engine.deadlines import deadline_error
 from octavo.engine.gate import Queue
 from octavo.engine.heart import Heart
 from octavo.engine.inflight import InFlight
@@ -200,6 +201,9 @@ class EngineProcess:
         gate.check(now, self.queue(), request.tenant, size)
         if request.ttft_deadline_s is not None:
             gate.check_deadline(now, request.tenant, size, request.ttft_deadline_s)
+        for moment, is_first in ((request.ttft_deadline_s, True), (request.deadline_s, False)):
+            if moment is not None and moment <= now:
+                raise deadline_error(request, is_first, queued=True)
 
     def _send(self, command: m.Command) -> None:
         if self._child is not None:

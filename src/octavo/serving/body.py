@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from octavo.serving.disconnect import ClientGoneError
 from octavo.serving.errors import ApiError, invalid
+from octavo.serving.terms import take_terms
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_DEPTH = 64  # of nested arrays and objects
@@ -48,11 +49,14 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object. Raises 400 if it is none, 413 if it is too large."""
+    """The body as a JSON object, without the fields that `terms` reads. Raises 400 if it is none,
+    413 if it is too large."""
     try:
-        return decode_object(await read_body(request, max_bytes))
+        data = decode_object(await read_body(request, max_bytes))
     except ClientDisconnect:
         raise ClientGoneError from None
+    take_terms(request, data, len(request.app.state.serving.keyring.weights) > 1)
+    return data
 
 
 def decode_object(raw: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from octavo.engine.types import Delta
 from octavo.engine.types import Request as EngineRequest
 from octavo.errors import OctavoError
 from octavo.serving.dialect import Dialect, dialect_of
-from octavo.serving.errors import ApiError, not_ready
+from octavo.serving.errors import RETRY_AFTER_S, ApiError, not_ready
 from octavo.serving.keys import load_keyring
 from octavo.serving.metrics import Metrics
 from octavo.serving.options import ServerOptions
@@ -85,6 +86,7 @@ class Serving:
         self.num_interactive = 0  # requests of clients that are being answered
         self.storage: Storage | None = None
         self.rpc: RpcServer | None = None
+        self._drained_at: float | None = None  # when the server stops
         self._tokenizer: Tokenizer | None = None
         self._dialect: Dialect | None = None
         self._tokenizer_state = "loading"
@@ -113,10 +115,33 @@ class Serving:
         except OctavoError as error:
             self._tokenizer_state = str(error)
 
+    def drain_for(self, limit_s: float) -> None:
+        """Take no more requests; what runs may go on for so long."""
+        self._drained_at = time.monotonic() + limit_s
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server is about to stop."""
+        return self._drained_at is not None
+
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered."""
+        return max(self.num_interactive, self.client.progress().num_live)
+
+    @property
+    def retry_after_s(self) -> int:
+        """When a client that is turned away now may come again."""
+        if self._drained_at is None:
+            return RETRY_AFTER_S
+        return max(RETRY_AFTER_S, math.ceil(self._drained_at - time.monotonic()))
+
     @property
     def waiting_for(self) -> tuple[str, str] | None:
         """(phase, detail) while requests cannot be taken, None when they can."""
         state = self.client.state
+        if self.is_draining:
+            return "draining", "the server is about to stop"
         if state.phase != "ready":
             return state.phase, state.detail
         if self._tokenizer_state != "ready":
@@ -127,7 +152,7 @@ class Serving:
         """Raise 503 while requests cannot be taken."""
         waiting = self.waiting_for
         if waiting is not None:
-            raise not_ready(*waiting)
+            raise not_ready(*waiting, self.retry_after_s)
 
     def check_model(self, name: str) -> None:
         """Raise 404 for a model that is not served."""

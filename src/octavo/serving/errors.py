@@ -61,14 +61,14 @@ def invalid(param: str | None, message: str, code: str | None = None) -> ApiErro
     return ApiError(400, message, param=param, code=code)
 
 
-def not_ready(phase: str, detail: str) -> ApiError:
+def not_ready(phase: str, detail: str, retry_after_s: int = RETRY_AFTER_S) -> ApiError:
     """A 503 that says what the server is waiting for."""
     return ApiError(
         503,
         f"The engine is not ready ({phase}): {detail}",
         kind="server_error",
         code="engine_not_ready",
-        retry_after_s=RETRY_AFTER_S,
+        retry_after_s=retry_after_s,
     )
 
 

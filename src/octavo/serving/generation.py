@@ -15,6 +15,9 @@ from octavo.errors import OctavoError
 from octavo.serving.context import Serving, in_background
 from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
+from octavo.serving.terms import current_terms
+
+MAX_BEHIND = 64  # deltas of several prompts that wait for one reader, besides each prompt's own
 
 
 def new_id(prefix: str, chosen: str | None = None) -> str:
@@ -35,6 +38,8 @@ class Generation:
         self._n = requests[0].params.n
         self._is_interactive = not in_background.get()
         self._check_grammars()
+        for request in requests:
+            current_terms().apply(request)
         if not self._is_interactive:
             for request in requests:
                 request.priority += BACKGROUND_PRIORITY
@@ -85,16 +90,16 @@ class Generation:
                 yield 0, delta
 
     async def _many(self) -> AsyncGenerator[tuple[int, Delta]]:
-        arrivals: asyncio.Queue[tuple[int, Delta] | OctavoError | None] = asyncio.Queue()
+        arrivals: asyncio.Queue[tuple[int, Delta] | OctavoError | None] = asyncio.Queue(MAX_BEHIND)
 
         async def pump(place: int, request: Request) -> None:
             try:
                 async with aclosing(self._observed(request)) as stream:
                     async for delta in stream:
-                        arrivals.put_nowait((place, delta))
-                arrivals.put_nowait(None)
+                        await arrivals.put((place, delta))
+                await arrivals.put(None)
             except OctavoError as error:
-                arrivals.put_nowait(error)
+                await arrivals.put(error)
 
         tasks = [asyncio.create_task(pump(i, request)) for i, request in enumerate(self.requests)]
         running = len(tasks)

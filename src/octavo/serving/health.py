@@ -22,11 +22,13 @@ router = APIRouter(tags=["Operations"])
 @router.get("/health")
 async def health(request: Request) -> Response:
     """200 when requests are taken; 503 with the reason while they are not."""
-    waiting = serving_of(request).waiting_for
+    serving = serving_of(request)
+    waiting = serving.waiting_for
     if waiting is None:
         return JsonResponse({"status": "ready"})
     body = {"status": waiting[0], "detail": waiting[1]}
-    return JsonResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
+    headers = {"Retry-After": str(serving.retry_after_s)}
+    return JsonResponse(body, status_code=503, headers=headers)
 
 
 @router.get("/health/live")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from dataclasses import replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,7 +15,9 @@ from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
 from octavo.serving.app import create_app
 from octavo.serving.context import Serving
+from octavo.serving.drain import DrainingServer
 from octavo.serving.guard import guarded
+from octavo.serving.keys import load_keyring
 from octavo.serving.options import ServerOptions
 from octavo.serving.tls import tls_context
 
@@ -31,12 +34,14 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. The port listens before the engine starts to load.
 
-    The first signal ends the taking of requests and lets running ones finish for
-    options.shutdown_timeout_s; the second ends everything. Raises OSError if the address is taken,
-    and what kept the engine from starting or made it die for good.
+    The first signal ends the taking of requests (503 with Retry-After) and lets running ones finish
+    for options.shutdown_timeout_s; the second ends everything. Raises OSError if the address is
+    taken, and what kept the engine from starting or made it die for good.
     """
     options = options or ServerOptions()
     logs.configure(options.log_level, options.log_format)
+    weights = load_keyring(options.api_keys, options.api_key_file).weights
+    engine = replace(engine, tenant_weights={**weights, **engine.tenant_weights})
     client = EngineProcess(engine, factory=factory, supervision=options.supervision)
     listener = listen(options.host, options.port)
     with listener:
@@ -46,7 +51,9 @@ def serve(
 
 
 async def _serve(client: EngineProcess, options: ServerOptions, listener: socket.socket) -> None:
-    server = uvicorn.Server(uvicorn_config(create_app(client, options), options))
+    app = create_app(client, options)
+    config = uvicorn_config(app, options)
+    server = DrainingServer(config, app.state.serving, options.shutdown_timeout_s)
     watches = [
         asyncio.create_task(_stop_when_dead(client, server), name="engine-watch"),
         asyncio.create_task(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from functools import cache
 
 import pytest
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 
 from octavo.decoding import SamplingParams
 from octavo.engine import Collector, Delta, Request, RequestMetrics, RequestOutput
+from octavo.engine.failures import error_of
 from octavo.engine.heart import Doing, Heart, anonymous_file
 from octavo.engine.live import Live
 from octavo.engine.stall import PATIENCE, StallWatch, cpu_time_s
 from octavo.engine.supervision import Supervision
-from octavo.errors import EngineError, InvalidParameterError, SlowReaderError
-from tests.support.engines import byte_tokenizer, null_engine, request
+from octavo.errors import DeadlineError, EngineError, InvalidParameterError, SlowReaderError
+from tests.support.engines import byte_tokenizer, drain, null_engine, request
 
 
 def test_a_stopped_engine_is_hung_after_the_limit() -> None:
@@ -195,3 +197,23 @@ def test_an_answer_is_the_same_however_often_its_engine_dies(
     assert found.num_cached_tokens == wanted.num_cached_tokens
     assert isinstance(found.metrics, RequestMetrics)
     assert found.metrics.first_token_s is not None
+
+
+def test_the_engine_itself_ends_what_misses_a_deadline() -> None:
+    runner = null_engine(max_num_seqs=1)
+    now = time.monotonic()
+    late, queued, timely = (request(name, [1, 2]) for name in ("late", "queued", "timely"))
+    late.deadline_s, queued.ttft_deadline_s = now + 0.05, now + 0.05
+    timely.ttft_deadline_s = timely.deadline_s = now + 60
+    for one in (late, queued, timely):
+        runner.add_request(one)
+    first = runner.step()
+    assert [d.request_id for d in first] == ["late"]
+    time.sleep(0.06)
+    ended = {d.request_id: error_of(d) for d in runner.step() if d.finish_reason == "error"}
+    assert all(isinstance(error, DeadlineError) for error in ended.values())
+    assert [(name, getattr(error, "queued", None)) for name, error in sorted(ended.items())] == [
+        ("late", False),
+        ("queued", True),
+    ]
+    assert {d.request_id for d in drain(runner)} == {"timely"}

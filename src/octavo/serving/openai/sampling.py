@@ -12,6 +12,7 @@ from octavo.serving.body import StrictModel
 from octavo.serving.errors import invalid
 from octavo.serving.openai.structure import StructureFields
 from octavo.serving.prompts import PromptOptions
+from octavo.serving.terms import MAX_DEADLINE_S
 
 MAX_TOP_LOGPROBS = 20
 
@@ -85,6 +86,9 @@ class SamplingFields(StructureFields):
     request_id: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,128}$")
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, max_length=256)
+    # Octavo's own; the deadlines (seconds) are read and taken out by `terms`
+    deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
+    ttft_deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
     return_metrics: bool | None = None  # Octavo's own: the request's timings with the answer
 
     @property
