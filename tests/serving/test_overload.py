@@ -131,7 +131,7 @@ def test_a_hung_engine_keeps_no_deadline_from_ending(tiny_model: Path) -> None:
 
 def test_a_full_queue_says_when_to_come_again(tiny_model: Path) -> None:
     """429 with a Retry-After from the rate at which the queue drains; /health/ready says 503."""
-    body = {"model": MODEL, "prompt": "x", "max_tokens": 20, "ignore_eos": True}
+    body = {"model": MODEL, "prompt": "x", "max_tokens": 60, "ignore_eos": True}
     with (
         live_server(tiny_model, backend="slow", max_num_seqs=2, max_queue=20) as server,
         ThreadPoolExecutor(40) as pool,
