@@ -14,7 +14,8 @@ from octavo.weights.cache import cache_folder, locked
 
 
 def sdist_files(requirement: str, part: str) -> Path:
-    """Folder with the files of "name==version" whose path contains `part`, flat.
+    """Folder with the files of "name==version" whose path contains `part`, flat; only those
+    directly in it if it ends with a slash.
 
     Skips the test if pip cannot get it.
     """
@@ -34,10 +35,15 @@ def _fetch(requirement: str, folder: Path, part: str) -> None:
         target.mkdir()
         with tarfile.open(archive) as tar:
             for member in tar:
-                content = tar.extractfile(member) if part in member.name else None
+                content = tar.extractfile(member) if _is_in(member.name, part) else None
                 if content is not None:
                     (target / Path(member.name).name).write_bytes(content.read())
         target.rename(folder)  # complete or not there at all
+
+
+def _is_in(name: str, part: str) -> bool:
+    inside = name.partition(part)[2]
+    return part in name and not (part.endswith("/") and "/" in inside)
 
 
 def _download(requirement: str, folder: Path) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from octavo.decoding.grammar_schema import normalized
 from octavo.errors import InvalidParameterError
 
 GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "lark", "ebnf"]
@@ -93,9 +94,9 @@ def json_rule(schema: Any, whitespace: str = WHITESPACE) -> str:
 
 
 def with_whitespace(schema: Any, whitespace: str) -> dict[str, Any]:
-    """A copy of a JSON schema that says what may stand between two tokens."""
+    """A JSON schema as llguidance takes it, which says what may stand between two tokens."""
     if schema is False:
         raise ValueError("the schema `false` matches nothing")
-    plain = {} if schema is True else dict(schema)
+    plain = {} if schema is True else normalized(schema)
     options = {"whitespace_pattern": whitespace} if whitespace else {"whitespace_flexible": False}
     return {**plain, "x-guidance": options}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.decoding.grammar import Grammar, with_whitespace
 from octavo.decoding.grammar_errors import explain
-from octavo.decoding.grammar_lark import lark_of_ebnf
+from octavo.decoding.grammar_lark import lark_of_ebnf, with_bounds
 from octavo.decoding.grammar_limits import GrammarLimits, parse_json
+from octavo.decoding.grammar_schema import inexact_constant
 from octavo.decoding.matcher import Matcher
 from octavo.errors import InvalidParameterError
 
@@ -95,7 +96,11 @@ class GrammarCompiler:
             max_lexer_states=self.limits.lexer_states,
             verbose_errors=False,
         )
-        matcher = LLMatcher(self._shared(), _translate(grammar), log_level=0, limits=limits)
+        try:
+            source = _translate(grammar)
+        except (ValueError, OverflowError) as error:
+            raise InvalidParameterError(grammar.param, str(error)[:200]) from None
+        matcher = LLMatcher(self._shared(), source, log_level=0, limits=limits)
         if matcher.is_error():
             raise explain(grammar, matcher.get_error())
         if not matcher.is_accepting():
@@ -177,14 +182,15 @@ def _translate(grammar: Grammar) -> str:
                 with_whitespace({"type": "object"}, grammar.whitespace)
             )
         case "json_schema":
-            return LLMatcher.grammar_from_json_schema(_schema(grammar))
+            schema = json.dumps(_schema(grammar), ensure_ascii=False)
+            return LLMatcher.grammar_from_json_schema(schema)
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.source)
         case "choice":
             choices = [json.dumps(choice, ensure_ascii=False) for choice in parse_json(grammar)]
             return LLMatcher.grammar_from_lark("start: " + " | ".join(choices))
         case "lark":
-            return LLMatcher.grammar_from_lark(grammar.source)
+            return LLMatcher.grammar_from_lark(with_bounds(grammar.source))
         case "ebnf":
             return LLMatcher.grammar_from_lark(lark_of_ebnf(grammar))
 
@@ -197,4 +203,8 @@ def _schema(grammar: Grammar) -> dict[str, Any]:
         raise InvalidParameterError(grammar.param, "no text can match the schema `false`")
     if isinstance(schema, dict) and "x-guidance" in schema:
         raise InvalidParameterError(grammar.param, 'unsupported keyword "x-guidance" at #')
+    if (number := inexact_constant(schema)) is not None:
+        raise InvalidParameterError(
+            grammar.param, "a constant beyond 2^53 is not supported: " + str(number)[:30]
+        )
     return with_whitespace(schema, grammar.whitespace)

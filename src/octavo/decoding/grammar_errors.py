@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from octavo.decoding.grammar import Grammar
+from octavo.decoding.grammar_lark import embedded_schemas
 from octavo.decoding.grammar_limits import parse_json
 from octavo.errors import InvalidParameterError
 
@@ -25,26 +26,32 @@ def explain(grammar: Grammar, message: str) -> InvalidParameterError:
     """The error for a grammar that llguidance refused with `message`; for a schema it says which
     keyword is at fault, and where."""
     if grammar.kind == "json_schema":
-        text = _about_schema(parse_json(grammar), message)
+        schemas = [parse_json(grammar)]
     else:
-        text = " ".join(message.split("\n")[0].split())
-        if "regex parse error" in message:
-            text += " " + _reason(message)
+        schemas = [schema for _, _, schema in embedded_schemas(grammar.source)]
+    text = _about_schemas(schemas, message) or _plain(message)
     return InvalidParameterError(grammar.param, _short(text))
 
 
-def _about_schema(schema: Any, message: str) -> str:
+def _plain(message: str) -> str:
+    text = " ".join(message.split("\n")[0].split())
+    return f"{text} {_reason(message)}" if "regex parse error" in message else text
+
+
+def _about_schemas(schemas: list[Any], message: str) -> str | None:
+    """None if the message is about none of them."""
     if (match := _UNIMPLEMENTED.search(message)) is not None:
         keyword = match[1]
-        return f'unsupported keyword "{keyword}" at {_place(schema, keyword)}'
+        return f'unsupported keyword "{keyword}" at {_place(schemas, keyword)}'
     for pattern, keyword, meaning in _BAD_VALUES:
         if (match := pattern.search(message)) is not None:
             value = match[1].strip() if pattern.groups else None
             shown = meaning if value is None else f'{meaning} "{value}"'
-            return f"{shown} at {_place(schema, keyword, value)}"
-    if "regex parse error" in message:
-        return f"unsupported pattern at {_place(schema, 'pattern')}: {_reason(message)}"
-    return " ".join(message.split())
+            return f"{shown} at {_place(schemas, keyword, value)}"
+    place = _place(schemas, "pattern")
+    if "regex parse error" in message and place != "#":
+        return f"unsupported pattern at {place}: {_reason(message)}"
+    return None
 
 
 def _reason(message: str) -> str:
@@ -52,9 +59,9 @@ def _reason(message: str) -> str:
     return message.rpartition("\nerror: ")[2].split("\n")[0].strip()
 
 
-def _place(schema: Any, keyword: str, value: str | None = None) -> str:
+def _place(schemas: list[Any], keyword: str, value: str | None = None) -> str:
     """Where the keyword (with that value) first stands, as a JSON pointer."""
-    todo = deque([(schema, "#")])
+    todo = deque([(schema, "#") for schema in schemas])
     while todo:
         node, path = todo.popleft()
         if isinstance(node, dict):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
 
-from octavo.decoding.grammar import Grammar, json_rule
+from octavo.decoding.grammar import WHITESPACE, Grammar, json_rule, with_whitespace
 from octavo.decoding.grammar_limits import parse_json
 from octavo.errors import InvalidParameterError
 
@@ -39,6 +42,40 @@ def lark_of_ebnf(grammar: Grammar) -> str:
         return gbnf_to_lark(grammar.source)
     except Exception as error:  # the converter's own mistakes included
         raise InvalidParameterError(grammar.param, f"cannot be read as GBNF: {error}") from None
+
+
+_JSON_RULE = re.compile(r"%json\s*(?={)")
+
+
+def with_bounds(source: str) -> str:
+    """A Lark grammar whose embedded schemas are rewritten as `normalized` does, with bounded blanks
+    unless they say themselves what may stand between tokens."""
+    pieces, at = [], 0
+    for start, end, schema in embedded_schemas(source):
+        bounded = {**with_whitespace(schema, WHITESPACE), **_own_options(schema)}
+        pieces += [source[at:start], json.dumps(bounded, ensure_ascii=False)]
+        at = end
+    return "".join(pieces) + source[at:]
+
+
+def embedded_schemas(source: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(start, end, schema) of every `%json {...}`; what is no JSON is passed over."""
+    decoder, at = json.JSONDecoder(), 0
+    while (found := _JSON_RULE.search(source, at)) is not None:
+        at = found.end()
+        line = source[source.rfind("\n", 0, found.start()) + 1 : found.start()]
+        if line.replace('\\"', "").count('"') % 2:
+            continue  # in a text
+        try:
+            schema, end = decoder.raw_decode(source, at)
+        except (ValueError, RecursionError):
+            continue
+        yield at, end, schema
+        at = end
+
+
+def _own_options(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"x-guidance": schema["x-guidance"]} if "x-guidance" in schema else {}
 
 
 def _json(grammar: Grammar) -> str:

@@ -75,7 +75,7 @@ def test_blanks_can_be_chosen():
     [
         ({"properties": {"a": {"contains": {}}}}, 'keyword "contains" at #/properties/a/contains'),
         ({"items": {"not": {}}}, 'keyword "not" at #/items/not'),
-        ({"properties": {"a/b": {"format": "zip"}}}, 'format "zip" at #/properties/a~1b/format'),
+        ({"properties": {"a/b": {"not": {}}}}, 'keyword "not" at #/properties/a~1b/not'),
         ({"type": "text"}, 'type "text" at #/type'),
         ({"$ref": "#/$defs/none"}, "unresolvable reference"),
         ({"$ref": "https://example.com/x"}, "external reference"),
@@ -87,6 +87,9 @@ def test_blanks_can_be_chosen():
         ({"$ref": "#"}, "no text can match"),
         ([], "an object or a boolean"),
         (3, "an object or a boolean"),
+        ({"enum": [{"a": [2**53 + 1]}]}, r"constant beyond 2\^53"),
+        ({"const": -(10**40)}, r"constant beyond 2\^53"),
+        ({"maximum": 10**400}, "number"),
         ("{", "not valid JSON"),
     ],
 )
@@ -237,3 +240,51 @@ def _allowed(matcher) -> set[int]:
     matcher.fill(masks, 0)
     bits = np.unpackbits(masks.view(np.uint8), bitorder="little")
     return set(np.flatnonzero(bits).tolist())
+
+
+def test_schemas_in_a_lark_grammar_are_held_to_the_same():
+    grammar = Grammar.from_lark('start: "<" %json {"type": "object"} ">"\n# %json {\n')
+    assert grammar.accepts('<{"a": 1}>')
+    assert not grammar.accepts('<{"a":  1}>')
+    spaced = '{"type": "object", "x-guidance": {"whitespace_pattern": "[ ]{0,9}"}}'
+    assert Grammar.from_lark(f"start: %json {spaced}").accepts('{"a":   1}')
+    assert Grammar.from_lark('start: "%json {" /[0-9]/').accepts("%json {3")
+    bad = Grammar.from_lark('start: "x" %json {"items": {"contains": 1}}', param="tools")
+    with pytest.raises(InvalidParameterError, match=r'tools: .* "contains" at #/items/contains'):
+        bad.accepts("x")
+
+
+_FORMAT_PROPERTY = {
+    "type": "object",
+    "properties": {"format": {"type": "null"}},
+    "unevaluatedProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "accepted", "rejected"),
+    [
+        ({"type": "string", "format": "int-or-so"}, ['"x"'], ["1"]),
+        ({"const": {"format": "x"}}, ['{"format": "x"}'], ["{}"]),
+        ({"type": "array", "maxItems": 1.0, "uniqueItems": False}, ["[1]"], ["[1, 2]"]),
+        ({"then": False, "type": "null"}, ["null"], ["1"]),
+        ({"minContains": 3, "type": "null"}, ["null"], ["1"]),
+        ({"type": "object", "propertyNames": {}}, ['{"a": 1}'], ["1"]),
+        (_FORMAT_PROPERTY, ['{"format": null}', "{}"], ['{"b": 1}', '{"format": 1}']),
+        ({"type": "array", "prefixItems": [True], "unevaluatedItems": False}, ["[1]"], ["[1, 2]"]),
+        (
+            {"type": "array", "items": {"unevaluatedItems": True, "type": "array"}},
+            ["[[1]]"],
+            ["[1]"],
+        ),
+    ],
+)
+def test_keywords_that_ask_for_nothing_new_are_rewritten(schema, accepted, rejected):
+    grammar = Grammar.from_schema(schema)
+    assert [text for text in accepted if not grammar.accepts(text)] == []
+    assert [text for text in rejected if grammar.accepts(text)] == []
+
+
+def test_what_other_keywords_evaluate_is_not_folded():
+    with pytest.raises(InvalidParameterError, match="unevaluatedProperties"):
+        Grammar.from_schema({"anyOf": [{}], "unevaluatedProperties": False}).accepts("1")

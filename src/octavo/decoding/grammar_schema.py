@@ -1,0 +1,107 @@
+"""JSON schemas as llguidance takes them: what it does not know but need not enforce is rewritten.
+
+Every rewriting keeps the meaning of draft 2020-12: a keyword that asks for nothing goes, and one
+that says the same as another becomes that one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FORMATS = frozenset(
+    {
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "time",
+        "uri",
+        "uuid",
+    }
+)
+"""Values of `format` that are enforced. By the standard any `format` is a remark unless a program
+decides otherwise; the other ones stay remarks."""
+
+_SCHEMAS = (
+    *("items", "additionalItems", "additionalProperties", "unevaluatedItems"),
+    *("unevaluatedProperties", "contains", "propertyNames", "not", "if", "then", "else"),
+)
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_COUNTS = (
+    *("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+)
+_IN_PLACE = frozenset(  # what may evaluate properties and items elsewhere than at hand
+    {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "contains", "not"}
+)
+
+
+def normalized(schema: Any) -> Any:
+    """A rewritten copy of a schema that is nested no deeper than Python recurses."""
+    if not isinstance(schema, dict):
+        return schema
+    copy = dict(schema)
+    for key in _SCHEMAS:
+        if isinstance(copy.get(key), dict):
+            copy[key] = normalized(copy[key])
+    for key in _LISTS:
+        if isinstance(copy.get(key), list):
+            copy[key] = [normalized(item) for item in copy[key]]
+    for key in _MAPS:
+        if isinstance(copy.get(key), dict):
+            copy[key] = {name: normalized(item) for name, item in copy[key].items()}
+    _drop_idle(copy)
+    _fold_unevaluated(copy, "unevaluatedProperties", "additionalProperties")
+    _fold_unevaluated(copy, "unevaluatedItems", "items")
+    return copy
+
+
+MAX_EXACT = 2**53
+"""llguidance keeps numbers as float64; a larger constant would become its neighbour."""
+
+
+def inexact_constant(schema: Any) -> int | None:
+    """An integer in a `const` or `enum` that would not be kept exactly."""
+    todo = [(schema, False)]
+    while todo:
+        node, constant = todo.pop()
+        if isinstance(node, dict):
+            todo += [(item, constant or key in ("const", "enum")) for key, item in node.items()]
+        elif isinstance(node, list):
+            todo += [(item, constant) for item in node]
+        elif constant and isinstance(node, int) and abs(node) > MAX_EXACT:
+            return node
+    return None
+
+
+def _drop_idle(schema: dict[str, Any]) -> None:
+    for key in _COUNTS:
+        value = schema.get(key)
+        if isinstance(value, float) and value.is_integer():
+            schema[key] = int(value)
+    if isinstance(schema.get("format"), str) and schema["format"] not in FORMATS:
+        del schema["format"]
+    if schema.get("uniqueItems") is False:
+        del schema["uniqueItems"]
+    if schema.get("propertyNames") in (True, {}):
+        del schema["propertyNames"]
+    if "if" not in schema:
+        schema.pop("then", None)
+        schema.pop("else", None)
+    if "contains" not in schema:
+        schema.pop("minContains", None)
+        schema.pop("maxContains", None)
+
+
+def _fold_unevaluated(schema: dict[str, Any], key: str, plain: str) -> None:
+    """unevaluated... is additional... where nothing but the keywords at hand evaluates."""
+    if key not in schema:
+        return
+    if schema[key] is True or schema[key] == {} or plain in schema:
+        del schema[key]
+    elif _IN_PLACE.isdisjoint(schema):
+        schema[plain] = schema.pop(key)
