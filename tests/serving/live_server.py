@@ -82,9 +82,10 @@ def live_server(
     wait: bool = True,
     verify: ssl.SSLContext | bool = True,
     tracer: Tracer | None = None,
+    shim: type[Any] | None = None,
     **engine: Any,
 ) -> Iterator[LiveServer]:
-    """Run a server; with `wait`, until it is ready."""
+    """Run a server; with `wait`, until it is ready. shim: an ASGI middleware round everything."""
     options = server or ServerOptions(served_model_names=(MODEL,))
     client = EngineProcess(
         EngineOptions(model=str(model), backend=backend, **engine),
@@ -94,6 +95,8 @@ def live_server(
     with listen("127.0.0.1", 0) as listener:
         options = replace(options, shutdown_timeout_s=2)
         app = create_app(client, options, tracer)
+        if shim is not None:
+            app.add_middleware(shim)
         runner = uvicorn.Server(uvicorn_config(app, options))
         loops: list[asyncio.AbstractEventLoop] = []
 

@@ -26,7 +26,7 @@ def check_request(
     num_prompt = len(request.prompt_ids)
     max_tokens = params.max_tokens
     if num_prompt + (1 if max_tokens is None else max_tokens) > max_model_len:
-        asked = "" if max_tokens is None else f" and max_tokens is {max_tokens:,}"
+        asked = f" and max_tokens is {max_tokens:,}" if max_tokens else ""
         raise PromptTooLongError(
             f"engine: the prompt has {num_prompt:,} tokens{asked}, but prompt and output together "
             f"may have {max_model_len:,}; shorten the prompt or lower max_tokens"
