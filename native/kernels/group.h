@@ -28,6 +28,12 @@ inline int group_element(const uint8_t* group, int r, int c) {
   }
 }
 
+// kHalves: the whole-numbered scale of (row, half of the group).
+template <SourceType S>
+inline int half_scale(const uint8_t* group, int r, int half) {
+  return static_cast<int8_t>(group[Format<S>::kElementBytes + half * 16 + r]);
+}
+
 // Scale of (row, half of the group) and the min (0 where the format has none).
 template <SourceType S>
 inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int half, float* scale,
@@ -39,7 +45,7 @@ inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int ha
     *scale = load_half(head + r * 2) * static_cast<float>(tail[r]);
     *min = -(load_half(head + 32 + r * 2) * static_cast<float>(tail[16 + r]));
   } else if constexpr (F::kScales == Scales::kHalves) {
-    *scale = load_half(head + r * 2) * static_cast<float>(static_cast<int8_t>(tail[half * 16 + r]));
+    *scale = load_half(head + r * 2) * static_cast<float>(half_scale<S>(group, r, half));
   } else {
     *scale = load_half(tail + r * 2);
     if (F::kMin) *min = load_half(tail + 32 + r * 2);

@@ -2,9 +2,12 @@
 // rows of activations by one panel.
 //
 // The order of float operations per output element, the same in every kernel of every set:
-//   quantized: for each group (Q6_K: each half group) in K order
+//   quantized: for each group in K order
 //     c = fma(float(integer dot product), weight scale * activation scale, c)
 //     c = fma(weight min, activation sum, c)                 (formats with mins only)
+//   Q6_K, whose halves of a group have int8 scales: for each group of a block of 256 in K order
+//     s = fma(float(sum of each half's scale * integer dot product), activation scale, s)
+//   which is exact up to the fma, being below 2^24; then c = fma(s, the block's scale, c), s = 0
 //   float: four sums over k % 4, c[j] = fma(w, x, c[j]) in K order; then (c0 + c1) + (c2 + c3)
 #pragma once
 
@@ -44,11 +47,12 @@ using FloatTileKernel = void (*)(const FloatTileArgs&);
 
 // With many rows of activations it pays to unpack a piece of a panel once and multiply it by all.
 // kExpandedGroupBytes: the most bytes of an unpacked group.
-constexpr size_t kExpandedGroupBytes = 640;
+constexpr size_t kExpandedGroupBytes = 648;
 struct ExpandedKernels {
   // Unpacks groups [begin, end) of a panel, begin a multiple of 8.
   void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
-  QuantTileKernel tile;  // takes what `expand` wrote as its panel
+  const QuantTileKernel* tiles;  // of rows 1, 2, ...: they take what `expand` wrote as their panel
+  int64_t from_rows;             // with fewer rows it does not pay
 };
 
 struct KernelTable {
@@ -57,8 +61,8 @@ struct KernelTable {
   int float_rows;  // most activation rows of a float tile
   QuantTileKernel (*quant)(SourceType source, int rows);
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
-  // The same sums from unpacked groups; null: never worth it.
-  ExpandedKernels (*expanded)(SourceType source, int rows) = nullptr;
+  // The same sums from unpacked groups; null, or a null `expand`: it never pays.
+  ExpandedKernels (*expanded)(SourceType source) = nullptr;
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
   // For benchmarks: runs about `loops` times some of the set's best multiply-adds of int8 by

@@ -12,14 +12,9 @@ namespace {
 // Quantized activations that stay in L2 (1 MB on current servers) beside a block of weights.
 constexpr int64_t kChunkBytes = 384 * 1024;
 
-// Groups of a panel that are unpacked at once.
+// Groups of a panel, and panels, that are unpacked at once: 162 kB.
 constexpr int64_t kExpandedGroups = 64;
-
-// Whether unpacking pays with so many rows of activations: soon where bits lie in two places, later
-// for nibbles, never for bytes.
-bool pays_to_expand(PanelLayout layout, int64_t rows) {
-  return layout == PanelLayout::kU4 ? rows >= 48 : layout != PanelLayout::kU8 && rows >= 18;
-}
+constexpr int64_t kExpandedPanels = 4;
 
 // Calls f(first row, rows) for pieces of [begin, end) that never cross a tile of `tile` rows and
 // have at most `most` rows, as even as they come.
@@ -34,74 +29,84 @@ void for_row_pieces(int64_t begin, int64_t end, int64_t tile, int64_t most, F&& 
   }
 }
 
-// Rows of activations of `groups` groups that are streamed past each block of panels: a multiple of
-// the tile.
-int64_t chunk_rows(const QuantizedRows& x, int64_t groups) {
-  const int64_t tile_bytes = groups * static_cast<int64_t>(x.group_stride());
-  return std::max<int64_t>(kChunkBytes / tile_bytes, 2) * x.tile;
+// Rows of activations that are streamed past each block of panels: a multiple of the tile.
+int64_t chunk_rows(const QuantizedRows& x) {
+  const int64_t tiles = kChunkBytes / static_cast<int64_t>(x.tile_stride());
+  return std::max<int64_t>(tiles, 2) * x.tile;
 }
 
-// One panel, or a part of its columns, by rows [row_begin, row_end).
-struct PanelProduct {
+// Rows [row_begin, row_end) by panels [panel_begin, panel_end).
+struct QuantProduct {
   const KernelTable& table;
   const PanelMatrix& matrix;
   const QuantizedRows& x;
+  int64_t row_begin;
+  int64_t row_end;
+  int64_t panel_begin;
+  int64_t panel_end;
   float* out;
   int64_t ldo;
 
-  // Groups [begin, end) of `panel`, unpacked at `memory` if that is not null.
-  void run(int64_t row_begin, int64_t row_end, int64_t panel, int64_t begin, int64_t end,
-           const uint8_t* memory) const {
-    const int64_t first = panel * kPanelRows;
-    QuantTileArgs args{};
-    args.panel = memory == nullptr ? data(panel) : memory;
-    args.groups = end - begin;
-    args.group_stride = x.group_stride();
-    args.ldo = ldo;
-    args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - first));
-    args.resume = begin > 0;
-    for_row_pieces(row_begin, row_end, x.tile, table.quant_rows, [&](int64_t row, int rows) {
-      args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
-      args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
-      args.out = out + row * ldo + first;
-      const auto kernel = memory == nullptr ? table.quant(matrix.source, rows)
-                                            : table.expanded(matrix.source, rows).tile;
-      kernel(args);
-    });
-  }
-
-  // The whole of panels [panel_begin, panel_end), as they are stored.
-  void stored(int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) const {
-    const int64_t chunk = chunk_rows(x, x.groups);
+  // A chunk of rows at a time by each panel as it is stored.
+  void stored() const {
+    const int64_t chunk = chunk_rows(x);
     for (int64_t row = row_begin; row < row_end;) {
       const int64_t next = std::min(row_end, row - row % x.tile + chunk);
       for (int64_t p = panel_begin; p < panel_end; ++p) {
-        run(row, next, p, 0, x.groups, nullptr);
+        tiles(row, next, p, panel(p), 0, x.groups,
+              [&](int rows) { return table.quant(matrix.source, rows); });
       }
       row = next;
     }
   }
 
-  // The same, a block of columns at a time, unpacked once for a chunk of rows.
-  void expanded(int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) const {
-    alignas(64) static thread_local uint8_t memory[kExpandedGroups * kExpandedGroupBytes];
-    const auto expand = table.expanded(matrix.source, 1).expand;
-    const int64_t chunk = chunk_rows(x, std::min(x.groups, kExpandedGroups));
-    for (int64_t row = row_begin; row < row_end;) {
-      const int64_t next = std::min(row_end, row - row % x.tile + chunk);
+  // A block of columns of some panels at a time, unpacked, by all rows. What is unpacked stays in
+  // L2, a tile of rows in L1.
+  void expanded(const ExpandedKernels& kernels) const {
+    constexpr size_t kPanelBytes = kExpandedGroups * kExpandedGroupBytes;
+    alignas(64) static thread_local uint8_t memory[kExpandedPanels * kPanelBytes];
+    for (int64_t first = panel_begin; first < panel_end; first += kExpandedPanels) {
+      const int64_t last = std::min(first + kExpandedPanels, panel_end);
       for (int64_t begin = 0; begin < x.groups; begin += kExpandedGroups) {
-        const int64_t end = std::min(x.groups, begin + kExpandedGroups);
-        for (int64_t p = panel_begin; p < panel_end; ++p) {
-          expand(data(p), begin, end, memory);
-          run(row, next, p, begin, end, memory);
+        const int64_t end = std::min(begin + kExpandedGroups, x.groups);
+        const auto unpacked = [&](int64_t p) {
+          return memory + static_cast<size_t>(p - first) * kPanelBytes;
+        };
+        for (int64_t p = first; p < last; ++p) kernels.expand(panel(p), begin, end, unpacked(p));
+        for (int64_t row = row_begin; row < row_end;) {
+          const int64_t next = std::min(row_end, row - row % x.tile + x.tile);
+          for (int64_t p = first; p < last; ++p) {
+            tiles(row, next, p, unpacked(p), begin, end,
+                  [&](int rows) { return kernels.tiles[rows - 1]; });
+          }
+          row = next;
         }
       }
-      row = next;
     }
   }
 
-  const uint8_t* data(int64_t panel) const {
-    return matrix.data + static_cast<size_t>(panel) * matrix.panel_bytes;
+ private:
+  const uint8_t* panel(int64_t p) const {
+    return matrix.data + static_cast<size_t>(p) * matrix.panel_bytes;
+  }
+
+  // Rows [from, to) by groups [begin, end) of panel p, which are at `data`.
+  template <typename Kernels>
+  void tiles(int64_t from, int64_t to, int64_t p, const uint8_t* data, int64_t begin, int64_t end,
+             Kernels&& kernel) const {
+    QuantTileArgs args{};
+    args.panel = data;
+    args.groups = end - begin;
+    args.group_stride = x.group_stride();
+    args.ldo = ldo;
+    args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - p * kPanelRows));
+    args.resume = begin > 0;
+    for_row_pieces(from, to, x.tile, table.quant_rows, [&](int64_t row, int rows) {
+      args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
+      args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
+      args.out = out + row * ldo + p * kPanelRows;
+      kernel(rows)(args);
+    });
   }
 };
 
@@ -110,11 +115,14 @@ struct PanelProduct {
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
   const KernelTable& table = kernels();
-  const PanelProduct product{table, matrix, x, out, ldo};
-  if (table.expanded != nullptr && pays_to_expand(matrix.layout, row_end - row_begin)) {
-    product.expanded(row_begin, row_end, panel_begin, panel_end);
+  const QuantProduct product{table,       matrix,    x,   row_begin, row_end,
+                             panel_begin, panel_end, out, ldo};
+  const auto kernels =
+      table.expanded == nullptr ? ExpandedKernels{} : table.expanded(matrix.source);
+  if (kernels.expand != nullptr && row_end - row_begin >= kernels.from_rows) {
+    product.expanded(kernels);
   } else {
-    product.stored(row_begin, row_end, panel_begin, panel_end);
+    product.stored();
   }
 }
 

@@ -17,74 +17,141 @@
 namespace octavo {
 namespace {
 
-inline __attribute__((always_inline)) __m512i load(const uint8_t* p) {
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+OCTAVO_INLINE __m512i load(const uint8_t* p) {
   return _mm512_loadu_si512(p);
 }
 
-inline __attribute__((always_inline)) __m512 load_halves(const uint8_t* p) {
+OCTAVO_INLINE __m512 load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// The line of column quad j of a group.
+OCTAVO_INLINE __m512 load_floats(const uint8_t* p) {
+  return _mm512_loadu_ps(p);
+}
+
+OCTAVO_INLINE __m512i unsigned_bytes(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// A panel as it is stored, all 16 rows at a time.
 template <SourceType S>
-inline __attribute__((always_inline)) __m512i load_quad(const uint8_t* group, int j) {
+struct Stored {
   using F = Format<S>;
-  if constexpr (F::kBytesOnly) return load(group + j * 64);
-  const __m512i low = _mm512_set1_epi8(15);
-  const __m512i line = load(group + j / 2 * 64);
-  const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
-  if constexpr (F::kPlanes == 0) {
-    return nibble;
-  } else {
-    constexpr int kBits = F::kPlanes;  // above the nibble
-    constexpr int kQuads = 8 / kBits;
-    const __m512i plane = load(group + 256 + j / kQuads * 64);
-    const int shift = j % kQuads * kBits;
-    const __m512i placed = shift < 4 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - shift))
-                                     : _mm512_srli_epi16(plane, static_cast<unsigned>(shift - 4));
-    const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
-    return _mm512_or_si512(nibble, _mm512_and_si512(placed, high));
-  }
-}
+  static constexpr size_t kHead = F::kHead;
+  static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
 
-// Scale of each of the 16 rows, of half `half` of the group.
+  // The line of column quad j of a group.
+  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) {
+    if constexpr (F::kBytesOnly) return load(group + j * 64);
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i line = load(group + j / 2 * 64);
+    const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
+    if constexpr (F::kPlanes == 0) {
+      return nibble;
+    } else {
+      constexpr int kBits = F::kPlanes;  // above the nibble
+      constexpr int kQuads = 8 / kBits;
+      const __m512i plane = load(group + 256 + j / kQuads * 64);
+      const int shift = j % kQuads * kBits;
+      const __m512i placed = shift == 4 ? plane
+                             : shift < 4
+                                 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - shift))
+                                 : _mm512_srli_epi16(plane, static_cast<unsigned>(shift - 4));
+      const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+      return _mm512_or_si512(nibble, _mm512_and_si512(placed, high));
+    }
+  }
+
+  // Scale of each of the 16 rows: of the group, or (kHalves) of the block of 256.
+  static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kHalves) {
+      return load_halves(head);
+    } else if constexpr (F::kScales == Scales::kSuperMin) {
+      return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(unsigned_bytes(tail)));
+    } else {
+      return load_halves(tail);
+    }
+  }
+
+  // kHalves: the whole-numbered scale of half `half` of the group.
+  static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(group + F::kElementBytes + half * 16);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
+  }
+
+  // The min that is added, of each of the 16 rows.
+  static OCTAVO_INLINE __m512 min(const uint8_t* head, const uint8_t* group) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kScales == Scales::kSuperMin) {
+      const __m512 m = _mm512_cvtepi32_ps(unsigned_bytes(tail + 16));
+      return _mm512_xor_ps(_mm512_mul_ps(load_halves(head + 32), m), _mm512_set1_ps(-0.0f));
+    } else {
+      return load_halves(tail + 32);
+    }
+  }
+};
+
+// The same with elements widened to bytes and scales to floats, for many rows of activations: a
+// group is 8 lines, then float scales[16] (kHalves: [2][16], and those of the block in the head),
+// then float mins[16].
 template <SourceType S>
-inline __attribute__((always_inline)) __m512 load_scale(const uint8_t* head, const uint8_t* group,
-                                                        int half) {
-  const uint8_t* tail = group + Format<S>::kElementBytes;
-  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail));
-    return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
-  } else if constexpr (Format<S>::kScales == Scales::kHalves) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + half * 16));
-    return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
-  } else {
-    return load_halves(tail);
-  }
-}
+struct Expanded {
+  using F = Format<S>;
+  static constexpr size_t kHead = F::kHalves ? 64 : 0;
+  static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
+  static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
-// The min that is added, of each of the 16 rows.
+  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) { return load(group + j * 64); }
+  static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
+    return load_floats(F::kHalves ? head : group + 512);
+  }
+  static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
+    return load_floats(group + 512 + half * 64);
+  }
+  static OCTAVO_INLINE __m512 min(const uint8_t*, const uint8_t* group) {
+    return load_floats(group + 512 + kScaleBytes);
+  }
+};
+
 template <SourceType S>
-inline __attribute__((always_inline)) __m512 load_min(const uint8_t* head, const uint8_t* group) {
-  const uint8_t* tail = group + Format<S>::kElementBytes;
-  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 16));
-    const __m512 product =
-        _mm512_mul_ps(load_halves(head + 32), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
-    return _mm512_xor_ps(product, _mm512_set1_ps(-0.0f));
-  } else {
-    return load_halves(tail + 32);
+void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
+  using From = Stored<S>;
+  using To = Expanded<S>;
+  using F = Format<S>;
+  for (int64_t g = begin; g < end; ++g) {
+    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = panel + group_offset<S>(g);
+    if constexpr (F::kHalves) {
+      if (g % F::kSuper == 0) {
+        _mm512_storeu_ps(out, From::scale(head, group));
+        out += To::kHead;
+      }
+      _mm512_storeu_ps(out + 512, From::half_scale(group, 0));
+      _mm512_storeu_ps(out + 576, From::half_scale(group, 1));
+    } else {
+      _mm512_storeu_ps(out + 512, From::scale(head, group));
+      if constexpr (F::kMin) _mm512_storeu_ps(out + 576, From::min(head, group));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) _mm512_storeu_si512(out + j * 64, From::quad(group, j));
+    out += To::kBytes;
   }
 }
 
-template <SourceType S, int T>
+constexpr int kHalvesRows = 9;
+
+// View: how the panel is stored.
+template <class View, int T>
 struct Tile {
-  using F = Format<S>;
+  using F = typename View::F;
   using Terms = QuantizedRows::Terms;
-  static constexpr int kSteps = F::kHalves ? 2 : 1;  // scales of a group
 
   // Starting value of an accumulator: -(zero point) * (sum of the activations it will meet).
-  static inline __attribute__((always_inline)) __m512i start(const Terms& terms, int half) {
+  static OCTAVO_INLINE __m512i start(const Terms& terms, int half) {
     if constexpr (F::kZeroBits < 0) {
       return _mm512_setzero_si512();
     } else {
@@ -97,19 +164,17 @@ struct Tile {
     }
   }
 
-  // Adds one scale's worth of columns: a group, or half of one.
-  static inline __attribute__((always_inline)) void step(const uint8_t* head, const uint8_t* group,
-                                                         const uint8_t* q, const Terms* terms,
-                                                         int half, __m512 (&c)[T]) {
-    __m512i acc[T];
+  // acc: the integer sums over kCount column quads from quad kCount * half on.
+  template <int kCount>
+  static OCTAVO_INLINE void multiply(const uint8_t* group, const uint8_t* q, const Terms* terms,
+                                     int half, __m512i (&acc)[T]) {
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
-    constexpr int kQuads = 8 / kSteps;
 #pragma GCC unroll 8
-    for (int j = half * kQuads; j < half * kQuads + kQuads; ++j) {
+    for (int j = half * kCount; j < half * kCount + kCount; ++j) {
       // Loading a line twice is free; keeping it in a register while there are none left is not.
       asm volatile("" ::: "memory");
-      const __m512i w = load_quad<S>(group, j);
+      const __m512i w = View::quad(group, j);
 #pragma GCC unroll 12
       for (int t = 0; t < T; ++t) {
         int four;
@@ -117,14 +182,21 @@ struct Tile {
         acc[t] = _mm512_dpbusd_epi32(acc[t], w, _mm512_set1_epi32(four));
       }
     }
-    const __m512 scale = load_scale<S>(head, group, half);
+  }
+
+  // Adds a group.
+  static OCTAVO_INLINE void step(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                 const Terms* terms, __m512 (&c)[T]) {
+    __m512i acc[T];
+    multiply<8>(group, q, terms, 0, acc);
+    const __m512 scale = View::scale(head, group);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) {
       const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(terms[t].scale));
       c[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t]), both, c[t]);
     }
     if constexpr (F::kMin) {
-      const __m512 min = load_min<S>(head, group);
+      const __m512 min = View::min(head, group);
 #pragma GCC unroll 12
       for (int t = 0; t < T; ++t) {
         c[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(terms[t].sum), c[t]);
@@ -132,33 +204,76 @@ struct Tile {
     }
   }
 
+  // kHalves: adds a group to the sums s of its block. Integers in floats, below 2^24, are exact.
+  static OCTAVO_INLINE void step_halves(const uint8_t* group, const uint8_t* q, const Terms* terms,
+                                        __m512 (&s)[T]) {
+    __m512i acc[T];
+    multiply<4>(group, q, terms, 0, acc);
+    __m512 x[T];
+    const __m512 first = View::half_scale(group, 0);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) x[t] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[t]), first);
+    multiply<4>(group, q, terms, 1, acc);
+    const __m512 second = View::half_scale(group, 1);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      x[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t]), second, x[t]);
+      s[t] = _mm512_fmadd_ps(x[t], _mm512_set1_ps(terms[t].scale), s[t]);
+    }
+  }
+
   static void run(const QuantTileArgs& a) {
+    if constexpr (F::kHalves && T > kHalvesRows) {
+      // Three registers a row instead of two: so many rows at once would spill.
+      constexpr int kFirst = T / 2;
+      Tile<View, kFirst>::run(a);
+      QuantTileArgs rest = a;
+      rest.q += kFirst * kGroup;
+      rest.terms += kFirst * sizeof(Terms);
+      rest.out += kFirst * a.ldo;
+      Tile<View, T - kFirst>::run(rest);
+    } else {
+      run_once(a);
+    }
+  }
+
+  static OCTAVO_INLINE void run_once(const QuantTileArgs& a) {
+    const __mmask16 mask =
+        a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
+    const __mmask16 old = a.resume ? mask : static_cast<__mmask16>(0);
     __m512 c[T];
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) c[t] = _mm512_setzero_ps();
+    for (int t = 0; t < T; ++t) c[t] = _mm512_maskz_loadu_ps(old, a.out + t * a.ldo);
     const uint8_t* q = a.q;
     const uint8_t* terms = a.terms;
     const uint8_t* group = a.panel;
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
-      group += F::kHead;
+      group += View::kHead;
+      __m512 s[T];
+#pragma GCC unroll 12
+      for (int t = 0; t < T; ++t) s[t] = _mm512_setzero_ps();
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
         constexpr size_t kAhead = 1344;
-        for (size_t b = 0; b < kGroupBytes<S>; b += 64) {
+        for (size_t b = 0; b < View::kBytes; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
-#pragma GCC unroll 2
-        for (int half = 0; half < kSteps; ++half) {
-          step(head, group, q, reinterpret_cast<const Terms*>(terms), half, c);
+        if constexpr (F::kHalves) {
+          step_halves(group, q, reinterpret_cast<const Terms*>(terms), s);
+        } else {
+          step(head, group, q, reinterpret_cast<const Terms*>(terms), c);
         }
-        group += kGroupBytes<S>;
+        group += View::kBytes;
         q += a.group_stride;
         terms += a.group_stride;
       }
+      if constexpr (F::kHalves) {
+        const __m512 scale = View::scale(head, group);
+#pragma GCC unroll 12
+        for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
+      }
     }
-    const __mmask16 mask =
-        a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(a.out + t * a.ldo, mask, c[t]);
   }
@@ -166,19 +281,35 @@ struct Tile {
 
 constexpr int kMaxRows = 12;
 
-template <SourceType S, int... T>
-QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
-  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<S, T + 1>::run...};
-  return kTiles[static_cast<size_t>(rows - 1)];
+// The kernels of 1, 2, ... rows.
+template <class View, int... T>
+const QuantTileKernel* tiles(std::integer_sequence<int, T...>) {
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<View, T + 1>::run...};
+  return kTiles.data();
 }
 
 QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
-    kernel = pick<S>(rows, std::make_integer_sequence<int, kMaxRows>{});
+    kernel = tiles<Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
   });
   return kernel;
 }
+
+ExpandedKernels expanded_kernels(SourceType source) {
+  ExpandedKernels kernels{};
+  with_format(source, [&]<SourceType S>() {
+    // Unpacking is free beside vpdpbusd, until a tile has half as many rows.
+    if constexpr (Format<S>::kHalves) {
+      constexpr int64_t kFromRows = 64;
+      kernels = {expand<S>, tiles<Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
+                 kFromRows};
+    }
+  });
+  return kernels;
+}
+
+#undef OCTAVO_INLINE
 
 }  // namespace
 
@@ -189,6 +320,7 @@ const KernelTable& avx512_kernels() {
       .float_rows = kFloatRowsAvx512,
       .quant = quant_kernel,
       .floats = float_kernel_avx512,
+      .expanded = expanded_kernels,
       .quantize_group = quantize_group_avx512,
       .int8_loop = int8_loop_avx512,
       .read_loop = read_loop_avx512,

@@ -28,10 +28,10 @@ inline __attribute__((always_inline)) float32x4_t load_unsigned(const uint8_t* p
   return vcvtq_f32_u32(vmovl_u16(load_4(p)));
 }
 
-inline __attribute__((always_inline)) float32x4_t load_signed(const uint8_t* p) {
+inline __attribute__((always_inline)) int32x4_t load_signed(const uint8_t* p) {
   uint32_t four;
   __builtin_memcpy(&four, p, 4);
-  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
+  return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
 }
 
 // Column quad J of rows 4v..4v+3 of a group: [4 rows][4 columns].
@@ -63,19 +63,25 @@ inline __attribute__((always_inline)) int8x16_t load_quad(const uint8_t* group, 
   }
 }
 
-// Scale of rows 4v..4v+3, of half `half` of the group.
+// Scale of rows 4v..4v+3: of the group, or (kHalves) of the block of 256.
 template <SourceType S>
 inline __attribute__((always_inline)) float32x4_t load_scale(const uint8_t* head,
-                                                             const uint8_t* group, int half,
-                                                             int v) {
+                                                             const uint8_t* group, int v) {
   const uint8_t* tail = group + Format<S>::kElementBytes;
-  if constexpr (Format<S>::kScales == Scales::kSuperMin) {
+  if constexpr (Format<S>::kHalves) {
+    return load_halves(head + v * 8);
+  } else if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     return vmulq_f32(load_halves(head + v * 8), load_unsigned(tail + v * 4));
-  } else if constexpr (Format<S>::kScales == Scales::kHalves) {
-    return vmulq_f32(load_halves(head + v * 8), load_signed(tail + half * 16 + v * 4));
   } else {
     return load_halves(tail + v * 8);
   }
+}
+
+// kHalves: the whole-numbered scales of half `half` of the group.
+template <SourceType S>
+inline __attribute__((always_inline)) int32x4_t load_half_scale(const uint8_t* group, int half,
+                                                                int v) {
+  return load_signed(group + Format<S>::kElementBytes + half * 16 + v * 4);
 }
 
 // The min that is added, of rows 4v..4v+3.
@@ -94,7 +100,6 @@ template <SourceType S, int T>
 struct Tile {
   using F = Format<S>;
   using Terms = QuantizedRows::Terms;
-  static constexpr int kSteps = F::kHalves ? 2 : 1;
   static constexpr int kVectors = 4;  // of 4 rows, in a panel
 
   static inline __attribute__((always_inline)) int32x4_t start(const Terms& terms, int step) {
@@ -137,20 +142,19 @@ struct Tile {
     add_quad<4 * P + 3>(group, v, part, acc);
   }
 
-  // Rows 4v..4v+7 of the panel, one scale's worth of columns: a group, or half of one.
-  template <int kHalf>
+  // Adds a group of rows 4v..4v+7 of the panel.
   static inline __attribute__((always_inline)) void step(const uint8_t* head, const uint8_t* group,
                                                          const uint8_t* q, const Terms* terms,
                                                          int v, float32x4_t (*c)[T]) {
     int32x4_t acc[2][T];
 #pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) acc[0][t] = acc[1][t] = start(terms[t], kHalf);
-    add_part<kHalf>(group, q, v, acc);
-    if constexpr (!F::kHalves) add_part<1>(group, q, v, acc);
+    for (int t = 0; t < T; ++t) acc[0][t] = acc[1][t] = start(terms[t], 0);
+    add_part<0>(group, q, v, acc);
+    add_part<1>(group, q, v, acc);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       asm volatile("" ::: "memory");
-      const float32x4_t scale = load_scale<S>(head, group, kHalf, v + i);
+      const float32x4_t scale = load_scale<S>(head, group, v + i);
       float32x4_t min = vdupq_n_f32(0.0f);
       if constexpr (F::kMin) min = load_min<S>(head, group, v + i);
 #pragma GCC unroll 6
@@ -160,6 +164,33 @@ struct Tile {
         if constexpr (F::kMin) {
           c[v + i][t] = vfmaq_f32(c[v + i][t], min, vdupq_n_f32(terms[t].sum));
         }
+      }
+    }
+  }
+
+  // kHalves: adds a group of rows 4v..4v+7 to the sums s of its block.
+  static inline __attribute__((always_inline)) void step_halves(const uint8_t* group,
+                                                                const uint8_t* q,
+                                                                const Terms* terms, int v,
+                                                                float32x4_t (*s)[T]) {
+    int32x4_t first[2][T];
+    int32x4_t second[2][T];
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      first[0][t] = first[1][t] = start(terms[t], 0);
+      second[0][t] = second[1][t] = start(terms[t], 1);
+    }
+    add_part<0>(group, q, v, first);
+    add_part<1>(group, q, v, second);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const int32x4_t scale_first = load_half_scale<S>(group, 0, v + i);
+      const int32x4_t scale_second = load_half_scale<S>(group, 1, v + i);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const int32x4_t x =
+            vmlaq_s32(vmulq_s32(first[i][t], scale_first), second[i][t], scale_second);
+        s[v + i][t] = vfmaq_f32(s[v + i][t], vcvtq_f32_s32(x), vdupq_n_f32(terms[t].scale));
       }
     }
   }
@@ -185,16 +216,29 @@ struct Tile {
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
       group += F::kHead;
+      float32x4_t s[kVectors][T];
+      for (int v = 0; v < kVectors; ++v) {
+        for (int t = 0; t < T; ++t) s[v][t] = vdupq_n_f32(0.0f);
+      }
       for (int g = 0; g < F::kSuper; ++g) {
         const auto* terms = reinterpret_cast<const Terms*>(terms_at);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; v += 2) {
-          step<0>(head, group, q, terms, v, c);
-          if constexpr (F::kHalves) step<1>(head, group, q, terms, v, c);
+          if constexpr (F::kHalves) {
+            step_halves(group, q, terms, v, s);
+          } else {
+            step(head, group, q, terms, v, c);
+          }
         }
         group += kGroupBytes<S>;
         q += a.group_stride;
         terms_at += a.group_stride;
+      }
+      if constexpr (F::kHalves) {
+        for (int v = 0; v < kVectors; ++v) {
+          const float32x4_t scale = load_scale<S>(head, group, v);
+          for (int t = 0; t < T; ++t) c[v][t] = vfmaq_f32(c[v][t], s[v][t], scale);
+        }
       }
     }
     store(c, a);

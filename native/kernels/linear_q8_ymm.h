@@ -61,7 +61,6 @@ OCTAVO_INLINE __m256i load_four(const void* p) {
 template <SourceType S>
 struct Stored {
   using F = Format<S>;
-  static constexpr int kSuper = F::kSuper;
   static constexpr size_t kHead = F::kHead;
   static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
 
@@ -86,18 +85,23 @@ struct Stored {
     }
   }
 
-  // The scales of half `half` of the group.
-  static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int half, int h) {
+  // The scales of the group, or (kHalves) of the block of 256.
+  static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int h) {
     const uint8_t* tail = group + F::kElementBytes;
-    if constexpr (F::kScales == Scales::kSuperMin) {
+    if constexpr (F::kHalves) {
+      return load_halves(head + h * 16);
+    } else if constexpr (F::kScales == Scales::kSuperMin) {
       const __m256i sc = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
-      return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
-    } else if constexpr (F::kScales == Scales::kHalves) {
-      const __m256i sc = _mm256_cvtepi8_epi32(load_8(tail + half * 16 + h * 8));
       return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
     } else {
       return load_halves(tail + h * 16);
     }
+  }
+
+  // kHalves: the whole-numbered scales of half `half` of the group.
+  static OCTAVO_INLINE __m256 half_scale(const uint8_t* group, int half, int h) {
+    const __m128i bytes = load_8(group + F::kElementBytes + half * 16 + h * 8);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
 
   // The mins that are added.
@@ -114,20 +118,23 @@ struct Stored {
 };
 
 // The same with elements widened to bytes and scales to floats, for many rows of activations:
-// a group is 8 column quads of 64 bytes, then float scales[halves][16], then float mins[16].
+// a group is 8 column quads of 64 bytes, then float scales[16] (kHalves: [2][16], and those of the
+// block in the head), then float mins[16].
 template <SourceType S>
 struct Expanded {
   using F = Format<S>;
-  static constexpr int kSuper = 1;
-  static constexpr size_t kHead = 0;
+  static constexpr size_t kHead = F::kHalves ? 64 : 0;
   static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
   static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
-  static_assert(kBytes <= kExpandedGroupBytes);
+  static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
   static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
     return load(group + j * 64 + h * 32);
   }
-  static OCTAVO_INLINE __m256 scale(const uint8_t*, const uint8_t* group, int half, int h) {
+  static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int h) {
+    return load_floats((F::kHalves ? head : group + 512) + h * 32);
+  }
+  static OCTAVO_INLINE __m256 half_scale(const uint8_t* group, int half, int h) {
     return load_floats(group + 512 + half * 64 + h * 32);
   }
   static OCTAVO_INLINE __m256 min(const uint8_t*, const uint8_t* group, int h) {
@@ -139,21 +146,26 @@ template <SourceType S>
 void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
   using From = Stored<S>;
   using To = Expanded<S>;
-  for (int64_t g = begin; g < end; ++g, out += To::kBytes) {
-    const uint8_t* head = panel + static_cast<size_t>(g / From::kSuper) * kSuperBytes<S>;
+  using F = Format<S>;
+  for (int64_t g = begin; g < end; ++g) {
+    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
     const uint8_t* group = panel + group_offset<S>(g);
+    const bool starts_block = F::kHalves && g % F::kSuper == 0;
+    uint8_t* to = out + (starts_block ? To::kHead : 0);
     for (int h = 0; h < 2; ++h) {
-      uint8_t* half_rows = out + h * 32;
+      uint8_t* rows = to + h * 32;
 #pragma GCC unroll 8
-      for (int j = 0; j < 8; ++j) store(half_rows + j * 64, From::quad(group, j, h));
-      for (size_t half = 0; half < To::kScaleBytes / 64; ++half) {
-        store_floats(half_rows + 512 + half * 64,
-                     From::scale(head, group, static_cast<int>(half), h));
-      }
-      if constexpr (From::F::kMin) {
-        store_floats(half_rows + 512 + To::kScaleBytes, From::min(head, group, h));
+      for (int j = 0; j < 8; ++j) store(rows + j * 64, From::quad(group, j, h));
+      if constexpr (F::kHalves) {
+        if (starts_block) store_floats(out + h * 32, From::scale(head, group, h));
+        store_floats(rows + 512, From::half_scale(group, 0, h));
+        store_floats(rows + 576, From::half_scale(group, 1, h));
+      } else {
+        store_floats(rows + 512, From::scale(head, group, h));
+        if constexpr (F::kMin) store_floats(rows + 576, From::min(head, group, h));
       }
     }
+    out = to + To::kBytes;
   }
 }
 
@@ -162,9 +174,7 @@ template <class Dot, class View, int T>
 struct Tile {
   using F = typename View::F;
   using Terms = QuantizedRows::Terms;
-  static constexpr int kSteps = F::kHalves ? 2 : 1;  // scales of a group
-  static constexpr int kQuads = 8 / kSteps;          // column quads of a scale
-  static constexpr size_t kAhead = 1344;             // bytes to prefetch ahead
+  static constexpr size_t kAhead = 1344;  // bytes to prefetch ahead
   static constexpr bool kSplit = Dot::kSplitsBytes && F::kBytesOnly;
 
   // The two registers of weights that meet each broadcast of a row: rows 0..7 and 8..15, or the low
@@ -181,7 +191,8 @@ struct Tile {
     }
   }
 
-  // sum: of each row and each of the pair, over one scale's worth of columns.
+  // sum: of each row and each of the pair, over kQuads column quads from kQuads * half on.
+  template <int kQuads>
   static OCTAVO_INLINE void multiply(const uint8_t* group, const uint8_t* q, const Terms* terms,
                                      int half, int h, __m256i (&sum)[T][2]) {
     constexpr bool kStarts = Dot::template kStarts<F>;
@@ -226,32 +237,53 @@ struct Tile {
     return _mm256_setzero_ps();
   }
 
-  // One scale's worth of columns: a group, or half of one.
+  // Adds a group.
   static OCTAVO_INLINE void step(const uint8_t* head, const uint8_t* group, const uint8_t* q,
-                                 const Terms* terms, int half, __m256 (&c)[2][T]) {
+                                 const Terms* terms, __m256 (&c)[2][T]) {
     __m256i sum[T][2];
-    if constexpr (kSplit) {
+    if constexpr (!kSplit) multiply<8>(group, q, terms, 0, 0, sum);
 #pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        multiply(group, q, terms, half, h, sum);
-        const __m256 scale = View::scale(head, group, half, h);
+    for (int h = 0; h < 2; ++h) {
+      if constexpr (kSplit) multiply<8>(group, q, terms, 0, h, sum);
+      const __m256 scale = View::scale(head, group, h);
+      const __m256 min = min_of(head, group, h);
 #pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          const __m256i both = Dot::finish_bytes(sum[t][0], sum[t][1]);
-          add_scaled(both, scale, min_of(head, group, h), terms[t], c[h][t]);
+      for (int t = 0; t < T; ++t) {
+        __m256i total;
+        if constexpr (kSplit) {
+          total = Dot::finish_bytes(sum[t][0], sum[t][1]);
+        } else {
+          total = Dot::template finish<F>(sum[t][h], terms[t], 0);
         }
+        add_scaled(total, scale, min, terms[t], c[h][t]);
       }
-    } else {
-      multiply(group, q, terms, half, 0, sum);
+    }
+  }
+
+  // kHalves: adds a group to the sums s of its block. Integers in floats, below 2^24, are exact.
+  static OCTAVO_INLINE void step_halves(const uint8_t* group, const uint8_t* q, const Terms* terms,
+                                        __m256 (&s)[2][T]) {
+    __m256i sum[T][2];
+    __m256 x[2][T];
+    multiply<4>(group, q, terms, 0, 0, sum);
 #pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        const __m256 scale = View::scale(head, group, half, h);
-        const __m256 min = min_of(head, group, h);
+    for (int h = 0; h < 2; ++h) {
+      const __m256 scale = View::half_scale(group, 0, h);
 #pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], half);
-          add_scaled(total, scale, min, terms[t], c[h][t]);
-        }
+      for (int t = 0; t < T; ++t) {
+        const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], 0);
+        x[h][t] = _mm256_mul_ps(_mm256_cvtepi32_ps(total), scale);
+      }
+    }
+    multiply<4>(group, q, terms, 1, 0, sum);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256 scale = View::half_scale(group, 1, h);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], 1);
+        x[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), scale, x[h][t]);
+        s[h][t] = _mm256_fmadd_ps(x[h][t], _mm256_set1_ps(terms[t].scale), s[h][t]);
       }
     }
   }
@@ -288,21 +320,33 @@ struct Tile {
     const uint8_t* q = a.q;
     const uint8_t* terms = a.terms;
     const uint8_t* group = a.panel;
-    for (int64_t super = 0; super < a.groups; super += View::kSuper) {
+    for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
       group += View::kHead;
+      __m256 s[2][T];
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) s[0][t] = s[1][t] = _mm256_setzero_ps();
 #pragma GCC unroll 1
-      for (int g = 0; g < View::kSuper; ++g) {
+      for (int g = 0; g < F::kSuper; ++g) {
         for (size_t b = 0; b < View::kBytes; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
-#pragma GCC unroll 2
-        for (int half = 0; half < kSteps; ++half) {
-          step(head, group, q, reinterpret_cast<const Terms*>(terms), half, c);
+        if constexpr (F::kHalves) {
+          step_halves(group, q, reinterpret_cast<const Terms*>(terms), s);
+        } else {
+          step(head, group, q, reinterpret_cast<const Terms*>(terms), c);
         }
         group += View::kBytes;
         q += a.group_stride;
         terms += a.group_stride;
+      }
+      if constexpr (F::kHalves) {
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          const __m256 scale = View::scale(head, group, h);
+#pragma GCC unroll 6
+          for (int t = 0; t < T; ++t) c[h][t] = _mm256_fmadd_ps(s[h][t], scale, c[h][t]);
+        }
       }
     }
     store_rows(c, a);
@@ -311,27 +355,32 @@ struct Tile {
 
 constexpr int kMaxRows = 6;
 
+// The kernels of 1, 2, ... rows.
 template <class Dot, class View, int... T>
-QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
+const QuantTileKernel* tiles(std::integer_sequence<int, T...>) {
   static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<Dot, View, T + 1>::run...};
-  return kTiles[static_cast<size_t>(rows - 1)];
+  return kTiles.data();
 }
 
 template <class Dot>
 QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
-    kernel = pick<Dot, Stored<S>>(rows, std::make_integer_sequence<int, kMaxRows>{});
+    kernel = tiles<Dot, Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
   });
   return kernel;
 }
 
+// It pays soon where a weight's bits lie in two places, later for nibbles, never for bytes.
 template <class Dot>
-ExpandedKernels expanded_kernels(SourceType source, int rows) {
+ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
-    kernels.expand = expand<S>;
-    kernels.tile = pick<Dot, Expanded<S>>(rows, std::make_integer_sequence<int, kMaxRows>{});
+    if constexpr (!Format<S>::kBytesOnly) {
+      constexpr int64_t kFromRows = Format<S>::kPlanes > 0 ? 18 : 48;
+      kernels = {expand<S>, tiles<Dot, Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
+                 kFromRows};
+    }
   });
   return kernels;
 }

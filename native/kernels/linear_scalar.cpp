@@ -18,38 +18,68 @@ int dot(const uint8_t* group, const int8_t* q, int r, int begin, int end) {
   return sum;
 }
 
+using Terms = QuantizedRows::Terms;
+
+const Terms* terms_of(const QuantTileArgs& a, int64_t group) {
+  return reinterpret_cast<const Terms*>(a.terms + static_cast<size_t>(group) * a.group_stride);
+}
+
+const int8_t* q_of(const QuantTileArgs& a, int64_t group) {
+  return reinterpret_cast<const int8_t*>(a.q + static_cast<size_t>(group) * a.group_stride);
+}
+
 template <SourceType S>
 float quant_element(const QuantTileArgs& a, int r) {
   using F = Format<S>;
-  constexpr int kStep = F::kHalves ? 16 : 32;
-  const uint8_t* panel = a.panel;
   float c = 0.0f;
   for (int64_t g = 0; g < a.groups; ++g) {
-    const size_t step = static_cast<size_t>(g) * a.group_stride;
-    const auto* q = reinterpret_cast<const int8_t*>(a.q + step);
-    const auto* terms = reinterpret_cast<const QuantizedRows::Terms*>(a.terms + step);
-    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
-    const uint8_t* group = panel + group_offset<S>(g);
-    for (int begin = 0; begin < kGroup; begin += kStep) {
-      float scale = 0.0f;
-      float min = 0.0f;
-      group_scale<S>(head, group, r, begin / 16, &scale, &min);
-      int sum = dot<S>(group, q, r, begin, begin + kStep);
-      if constexpr (F::kZeroBits >= 0) {
-        int neg = terms->neg_sum;
-        if (F::kHalves) neg = begin == 0 ? terms->neg_sum_first : neg - terms->neg_sum_first;
-        sum += neg * (1 << F::kZeroBits);
+    const Terms* terms = terms_of(a, g);
+    const uint8_t* head = a.panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = a.panel + group_offset<S>(g);
+    float scale = 0.0f;
+    float min = 0.0f;
+    group_scale<S>(head, group, r, 0, &scale, &min);
+    int sum = dot<S>(group, q_of(a, g), r, 0, kGroup);
+    if constexpr (F::kZeroBits >= 0) sum += terms->neg_sum * F::kZeroPoint;
+    c = std::fma(static_cast<float>(sum), scale * terms->scale, c);
+    if constexpr (F::kMin) c = std::fma(min, terms->sum, c);
+  }
+  return c;
+}
+
+// The same where a block of groups shares a scale and a group's halves have int8 scales.
+template <SourceType S>
+float halves_element(const QuantTileArgs& a, int r) {
+  using F = Format<S>;
+  float c = 0.0f;
+  for (int64_t first = 0; first < a.groups; first += F::kSuper) {
+    float s = 0.0f;
+    for (int64_t g = first; g < first + F::kSuper; ++g) {
+      const Terms* terms = terms_of(a, g);
+      const uint8_t* group = a.panel + group_offset<S>(g);
+      const int neg[2] = {terms->neg_sum_first, terms->neg_sum - terms->neg_sum_first};
+      int sum = 0;
+      for (int half = 0; half < 2; ++half) {
+        const int products = dot<S>(group, q_of(a, g), r, half * 16, half * 16 + 16);
+        sum += half_scale<S>(group, r, half) * (products + neg[half] * F::kZeroPoint);
       }
-      c = std::fma(static_cast<float>(sum), scale * terms->scale, c);
-      if constexpr (F::kMin) c = std::fma(min, terms->sum, c);
+      s = std::fma(static_cast<float>(sum), terms->scale, s);
     }
+    const size_t at = static_cast<size_t>(first / F::kSuper) * kSuperBytes<S>;
+    c = std::fma(s, load_half(a.panel + at + r * 2), c);
   }
   return c;
 }
 
 template <SourceType S>
 void quant_tile(const QuantTileArgs& a) {
-  for (int r = 0; r < a.valid; ++r) a.out[r] = quant_element<S>(a, r);
+  for (int r = 0; r < a.valid; ++r) {
+    if constexpr (Format<S>::kHalves) {
+      a.out[r] = halves_element<S>(a, r);
+    } else {
+      a.out[r] = quant_element<S>(a, r);
+    }
+  }
 }
 
 float weight(PanelLayout layout, const uint8_t* panel, int64_t k, int r) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from octavo.errors import InvalidParameterError
 from octavo.serving import ServerOptions
 from octavo.serving.keys import Keyring, load_keyring, read_key_file
 from octavo.serving.options import TlsOptions
+from octavo.serving.server import is_open_to_all
 from octavo.serving.tls import tls_context
 from tests.serving.live_server import live_server
 
@@ -106,6 +108,11 @@ def test_both_headers_open_every_door_and_say_whose_it_is(
     assert "sk-alice" not in caplog.text
 
 
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed"
+)
+
+
 def make_certificate(folder: Path, name: str, issuer: str | None = None) -> None:
     """name.pem and name.key, self-signed or signed by issuer."""
     sign = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
@@ -121,6 +128,7 @@ def make_certificate(folder: Path, name: str, issuer: str | None = None) -> None
     )
 
 
+@needs_openssl
 def test_tls_with_and_without_client_certificates(tiny_model: Path, tmp_path: Path) -> None:
     make_certificate(tmp_path, "server")
     make_certificate(tmp_path, "client")
@@ -144,6 +152,7 @@ def test_tls_with_and_without_client_certificates(tiny_model: Path, tmp_path: Pa
             httpx.get(server.url.replace("https:", "http:") + "/health")
 
 
+@needs_openssl
 @pytest.mark.parametrize("broken", ["certificate", "key", "client_ca", "encrypted"])
 def test_unusable_tls_files_are_named(tmp_path: Path, broken: str) -> None:
     make_certificate(tmp_path, "server")
@@ -194,3 +203,24 @@ def test_other_origins_are_refused_unless_named(tiny_model: Path) -> None:
 def test_without_the_option_no_origin_is_allowed(server: object) -> None:
     answer = server.http.get("/v1/models", headers={"Origin": "https://app.example"})  # type: ignore[attr-defined]
     assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "client_ca", "is_open"),
+    [
+        ("127.0.0.1", (), None, False),
+        ("::1", (), None, False),
+        ("localhost", (), None, False),
+        ("0.0.0.0", (), None, True),
+        ("::", (), None, True),
+        ("gpu.example.org", (), None, True),
+        ("0.0.0.0", ("k",), None, False),
+        ("0.0.0.0", (), "ca.pem", False),
+    ],
+)
+def test_a_server_open_to_all_is_known(
+    host: str, keys: tuple[str, ...], client_ca: str | None, is_open: bool
+) -> None:
+    tls = TlsOptions("c.pem", "k.pem", client_ca) if client_ca else None
+    options = ServerOptions(host=host, tls=tls)
+    assert is_open_to_all(options, load_keyring(keys, None)) is is_open

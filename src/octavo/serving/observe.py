@@ -159,18 +159,23 @@ class _Exchange:
         )
         quiet = status < 500 and (record.path == "/" or record.path.startswith(QUIET))
         level = logging.DEBUG if quiet else logging.INFO
-        if not _log.isEnabledFor(level):
-            return
         client = self._scope.get("client")
-        fields = {
-            "request_id": record.request_id,
-            "status": status,
-            "duration_s": round(duration_s, 6),
-            "client": client[0] if client else None,
-            "tenant": record.tenant or None,
-            "trace_id": record.trace_id or None,
-            "model": record.model or None,
-            **record.fields(),
-        }
-        fields = {key: value for key, value in fields.items() if value is not None}
-        _log.log(level, "%s %s %d", record.method, record.path, status, extra={"fields": fields})
+        log_request(record, status, client[0] if client else None, level)
+
+
+def log_request(
+    record: RequestRecord, status: int | str, client: str | None = None, level: int = logging.INFO
+) -> None:
+    """The one line of a request that is over."""
+    fields = {
+        "request_id": record.request_id,
+        "status": status,
+        "duration_s": round(time.monotonic() - record.began_s, 6),
+        "client": client,
+        "tenant": record.tenant or None,
+        "trace_id": record.trace_id or None,
+        "model": record.model or None,
+        **record.fields(),
+    }
+    fields = {key: value for key, value in fields.items() if value is not None}
+    _log.log(level, "%s %s %s", record.method, record.path, status, extra={"fields": fields})

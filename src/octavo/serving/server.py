@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 from dataclasses import replace
@@ -17,7 +18,7 @@ from octavo.serving.app import create_app
 from octavo.serving.context import Serving
 from octavo.serving.drain import DrainingServer
 from octavo.serving.guard import guarded
-from octavo.serving.keys import load_keyring
+from octavo.serving.keys import Keyring, load_keyring
 from octavo.serving.options import ServerOptions
 from octavo.serving.tls import tls_context
 
@@ -40,8 +41,10 @@ def serve(
     """
     options = options or ServerOptions()
     logs.configure(options.log_level, options.log_format)
-    weights = load_keyring(options.api_keys, options.api_key_file).weights
-    engine = replace(engine, tenant_weights={**weights, **engine.tenant_weights})
+    keyring = load_keyring(options.api_keys, options.api_key_file)
+    if is_open_to_all(options, keyring):
+        _log.warning("anyone who reaches %s may use this server: no keys are set", options.host)
+    engine = replace(engine, tenant_weights={**keyring.weights, **engine.tenant_weights})
     client = EngineProcess(engine, factory=factory, supervision=options.supervision)
     listener = listen(options.host, options.port)
     with listener:
@@ -96,6 +99,16 @@ def uvicorn_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
         config.load()  # which would unset it
         config.ssl = tls_context(options.tls)
     return config
+
+
+def is_open_to_all(options: ServerOptions, keyring: Keyring) -> bool:
+    """Whether other machines can call without a key or a certificate."""
+    if keyring or (options.tls is not None and options.tls.client_ca_file is not None):
+        return False
+    try:
+        return not ipaddress.ip_address(options.host).is_loopback
+    except ValueError:
+        return options.host != "localhost"
 
 
 def _url(listener: socket.socket, tls: bool) -> str:

@@ -20,6 +20,7 @@ from octavo.serving.rpc.access import ApiKeyInterceptor
 from octavo.serving.rpc.generation import GenerationService
 from octavo.serving.rpc.health import Health
 from octavo.serving.rpc.inference import InferenceService
+from octavo.serving.rpc.observe import RecordInterceptor
 
 MAX_METADATA_BYTES = 16 << 10
 
@@ -32,7 +33,10 @@ class RpcServer:
         self.port = 0
         options = serving.options
         self._server = grpc.aio.server(
-            interceptors=[ApiKeyInterceptor(serving.keyring)] if serving.keyring else [],
+            interceptors=[
+                RecordInterceptor(),
+                *([ApiKeyInterceptor(serving.keyring)] if serving.keyring else []),
+            ],
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", options.max_body_bytes),

@@ -10,6 +10,7 @@ import grpc
 
 from octavo.errors import OctavoError
 from octavo.serving.errors import ApiError, translate
+from octavo.serving.rpc.observe import noted
 
 Context: TypeAlias = Any
 """A grpc.aio.ServicerContext; grpc has no types."""
@@ -28,13 +29,14 @@ CODES = {
 
 @asynccontextmanager
 async def told(context: Context) -> AsyncIterator[None]:
-    """Errors raised within end the call with their status."""
-    try:
-        yield
-    except ApiError as error:
-        await abort(context, error)
-    except OctavoError as error:
-        await abort(context, translate(error))
+    """Errors raised within end the call with their status. The call has a log line."""
+    async with noted(context):
+        try:
+            yield
+        except ApiError as error:
+            await abort(context, error)
+        except OctavoError as error:
+            await abort(context, translate(error))
 
 
 async def abort(context: Context, error: ApiError) -> None:

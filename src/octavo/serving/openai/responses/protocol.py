@@ -136,9 +136,10 @@ class StreamOptions(StrictModel):
 
 
 class CountRequest(StrictModel):
-    """Body of POST /v1/responses/input_tokens, and what a response shares with it."""
+    """Body of POST /v1/responses/input_tokens, and what a response shares with it. model: the one
+    that is served, unless one is named."""
 
-    model: str
+    model: str | None = None
     input: str | Annotated[list[Item], Field(max_length=MAX_ITEMS)] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -154,6 +155,7 @@ class CountRequest(StrictModel):
 class ResponseRequest(CountRequest):
     """Body of POST /v1/responses. The fields below `user` are vLLM's."""
 
+    model: str
     background: bool | None = None
     include: list[Include] | None = None
     max_output_tokens: int | None = Field(default=None, ge=1, lt=2**31)

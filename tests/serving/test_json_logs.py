@@ -1,0 +1,86 @@
+"""`--log-format json` with real processes: every line is a record, whatever wrote it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+from octavo.engine.engine import Engine
+from octavo.engine.options import EngineOptions
+from octavo.engine.worker import Progress
+from octavo.serving.server import listen
+from tests.serving import tiny_model as scripted
+
+SCRIPT = (
+    "import sys\n"
+    "from octavo.engine import EngineOptions\n"
+    "from octavo.serving import ServerOptions, serve\n"
+    "model, port, factory = sys.argv[1:]\n"
+    "serve(EngineOptions(model=model, backend='fast'), ServerOptions(port=int(port),"
+    " served_model_names=('tiny',), log_format='json'), factory=factory)\n"
+)
+NOISE = "some library prints \x1b[31mthis\x1b[0m"
+
+
+def noisy(options: EngineOptions, progress: Progress, located: object) -> Engine:
+    """A factory that writes to standard error as a crash in native code would."""
+    os.write(2, NOISE.encode() + b"\n")
+    return scripted.make_engine(options, progress, located)
+
+
+def test_every_line_is_a_record(tiny_model: Path) -> None:
+    with listen("127.0.0.1", 0) as probe:
+        port = probe.getsockname()[1]
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command = [sys.executable, "-c", SCRIPT, str(tiny_model), str(port), f"{__name__}:noisy"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+            wait_ready(http)
+            body = {"model": "tiny", "prompt": "private", "max_tokens": 3}
+            http.post("/v1/completions", json=body, headers={"X-Request-Id": "before"})
+            (engine,) = psutil.Process(process.pid).children()
+            engine.kill()
+            engine.wait()
+            wait_ready(http)
+            http.post("/v1/completions", json=body, headers={"X-Request-Id": "after"})
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        assert process.stderr is not None
+        written = process.stderr.read().decode()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+    records = [json.loads(line) for line in written.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
+    noise = [r for r in records if r["logger"] == "octavo.engine.stderr"]
+    assert [r["message"] for r in noise] == [NOISE] * 2  # of both engines
+    plans = [r for r in records if r["logger"] == "octavo.engine" and "kv cache" in r["message"]]
+    assert len(plans) == 2
+    requests = {r["request_id"]: r for r in records if r["logger"] == "octavo.request"}
+    assert requests["before"]["output_tokens"] == requests["after"]["output_tokens"] == 3
+    assert "private" not in written
+
+
+def wait_ready(http: httpx.Client) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            if http.get("/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < end
+        time.sleep(0.05)
