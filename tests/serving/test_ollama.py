@@ -170,3 +170,9 @@ async def test_official_async_client(server: LiveServer) -> None:
         async for piece in await client.chat("tiny", MESSAGES, stream=True):
             text += piece.message.content or ""
     assert text == "Hello there"
+
+
+def test_a_gap_needs_a_model_that_can_fill_it(server: LiveServer) -> None:
+    answer = post(server, "/api/generate", prompt="a", suffix="b")
+    assert answer.status_code == 400
+    assert "suffix" in answer.json()["error"]

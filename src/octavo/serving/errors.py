@@ -52,6 +52,8 @@ class ApiError(Exception):
             headers["Retry-After"] = str(self.retry_after_s)
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if scope is not None:
+            self.request_id = scope.get("state", {}).get("request_id")
         body = shape_for(scope)(self)
         return JsonResponse(body, status_code=self.status, headers=headers)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.serving.error_shapes import speaks_anthropic
 from octavo.serving.errors import ApiError
 from octavo.serving.metrics import Metrics
 from octavo.serving.record import RequestRecord, enter
@@ -136,7 +137,10 @@ class _Exchange:
         await self._raw_send(message)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-request-id", self._record.request_id.encode())]
+        request_id = self._record.request_id.encode()
+        headers = [(b"x-request-id", request_id)]
+        if speaks_anthropic(self._record.path, Headers(scope=self._scope)):
+            headers.append((b"request-id", request_id))
         timings = self._record.timings() if self._record.wants_timings else None
         if timings is not None:  # the answer is whole; a stream's come as its last event
             parts = [

@@ -18,7 +18,6 @@ from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import EventStream, primed, unless_gone
 from octavo.serving.json import JsonResponse
 from octavo.serving.sse import named_events
-from octavo.serving.tenant import tenant_of
 
 Body = TypeVar("Body", bound=CountRequest)
 
@@ -34,9 +33,7 @@ async def create_message(request: Request) -> Response:
     """Answer a conversation."""
     serving = serving_of(request)
     body = await _parse(serving, request, MessageRequest)
-    conversation = conversation_of(body)
-    conversation.tenant = tenant_of(request, body.metadata.user_id if body.metadata else None)
-    reply = await reply_to(serving, conversation)
+    reply = await reply_to(serving, conversation_of(body))
     writer = MessageWriter(body, reply)
     if not body.stream:
         return JsonResponse(await unless_gone(request.receive, writer.whole()))

@@ -16,10 +16,11 @@ from octavo.serving.errors import invalid
 from octavo.serving.generation import Generation, new_id
 from octavo.serving.ollama.options import sampling_params
 from octavo.serving.ollama.protocol import ChatRequest, GenerateRequest, Message, Think
+from octavo.serving.prompts import infill
 from octavo.serving.reply import Reply
 
 
-async def chat_reply(serving: Serving, body: ChatRequest, tenant: str) -> Reply:
+async def chat_reply(serving: Serving, body: ChatRequest) -> Reply:
     """The answer to a chat, not begun yet."""
     conversation = Conversation(
         messages=_messages(body.messages or []),
@@ -27,43 +28,45 @@ async def chat_reply(serving: Serving, body: ChatRequest, tenant: str) -> Reply:
         tools=tuple(_tool(tool.function) for tool in body.tools or ()),
     )
     _think(conversation, body.think)
-    conversation.fit_output, conversation.tenant = True, tenant
+    conversation.fit_output = True
     return await reply_to(serving, conversation)
 
 
-async def generate_reply(serving: Serving, body: GenerateRequest, tenant: str) -> Reply:
+async def generate_reply(serving: Serving, body: GenerateRequest) -> Reply:
     """The answer to a prompt, not begun yet."""
-    if body.raw:
-        return await _raw_reply(serving, body, tenant)
-    if body.suffix:
-        raise invalid("suffix", "suffix: is only supported together with raw by this server")
+    if body.raw or body.suffix:
+        return await _raw_reply(serving, body)
     messages = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt or ""})
     conversation = Conversation(messages=messages, params=_params(serving, body))
     conversation.prompt_field = "prompt"
-    conversation.fit_output, conversation.tenant = True, tenant
+    conversation.fit_output = True
     _think(conversation, body.think)
     return await reply_to(serving, conversation)
 
 
-async def _raw_reply(serving: Serving, body: GenerateRequest, tenant: str) -> Reply:
-    for name in ("system", "suffix", "think"):
+async def _raw_reply(serving: Serving, body: GenerateRequest) -> Reply:
+    """Goes on from the prompt, or fills the gap between prompt and suffix."""
+    for name in ("system", "think"):
         if getattr(body, name):
-            raise invalid(name, f"{name}: is not supported together with raw")
-    prompt = body.prompt or ""
+            raise invalid(name, f"{name}: is not supported together with raw or suffix")
+    prompt, suffix = body.prompt or "", body.suffix or ""
     tokenizer = serving.need_tokenizer("prompt")
-    ids = await off_loop(len(prompt), tokenizer.encode, prompt)
-    params = _params(serving, body)
+    params, stops = _params(serving, body), list[int]()
+    if suffix:
+        length = len(prompt) + len(suffix)
+        ids, stops = await off_loop(length, infill, tokenizer, prompt, suffix)
+    else:
+        ids = await off_loop(len(prompt), tokenizer.encode, prompt)
     if params.max_tokens is not None:
         room = max(1, _context(serving) - len(ids))
         params = replace(params, max_tokens=min(params.max_tokens, room))
     request = Request(
         request_id=new_id("gen"),
         prompt_ids=ids,
-        params=params,
+        params=replace(params, stop_token_ids=tuple(stops)),
         prompt=prompt,
         arrival_s=time.monotonic(),
-        tenant=tenant,
     )
     return Reply(Generation(serving, [request], "prompt"), PlainParser)
 

@@ -34,7 +34,7 @@ from octavo.serving.ollama.protocol import (
 )
 from octavo.serving.ollama.writer import NDJSON, Kind, OllamaWriter, timestamp
 from octavo.serving.reply import Reply
-from octavo.serving.tenant import key_name, tenant_of
+from octavo.serving.storage import owner_of
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -57,7 +57,7 @@ async def chat(request: Request) -> Response:
     serving, body = await _parse(request, ChatRequest)
     if not body.messages:
         return JsonResponse(_loaded("chat", body.model))
-    reply = await chat_reply(serving, body, tenant_of(request))
+    reply = await chat_reply(serving, body)
     return await _answer(request, "chat", body, reply)
 
 
@@ -71,7 +71,7 @@ async def generate(request: Request) -> Response:
     serving, body = await _parse(request, GenerateRequest)
     if not body.prompt:
         return JsonResponse(_loaded("generate", body.model))
-    reply = await generate_reply(serving, body, tenant_of(request))
+    reply = await generate_reply(serving, body)
     return await _answer(request, "generate", body, reply)
 
 
@@ -130,7 +130,7 @@ async def embed(request: Request) -> Response:
     texts = [body.input] if isinstance(body.input, str) else body.input
     pooling = Pooling(dimensions=body.dimensions)
     truncate = None if body.truncate is False else 0
-    call = EmbeddingCall(list(texts), pooling, truncate, tenant=key_name(request))
+    call = EmbeddingCall(list(texts), pooling, truncate, tenant=owner_of(request))
     vectors, generation = await unless_gone(request.receive, embed_all(serving, call))
     return JsonResponse(
         {
@@ -152,7 +152,7 @@ async def embeddings(request: Request) -> Response:
     """The vector of a text, in the older form: not normalized."""
     serving, body = await _parse(request, EmbeddingsRequest)
     pooling = Pooling(normalize=False)
-    call = EmbeddingCall([body.prompt], pooling, 0, tenant=key_name(request), field="prompt")
+    call = EmbeddingCall([body.prompt], pooling, 0, tenant=owner_of(request), field="prompt")
     (vector,), _ = await unless_gone(request.receive, embed_all(serving, call))
     return JsonResponse({"embedding": vector.tolist()})
 

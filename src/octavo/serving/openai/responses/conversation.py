@@ -24,6 +24,7 @@ from octavo.serving.openai.responses.protocol import (
     CountRequest,
     FunctionName,
     ObjectFormat,
+    PlainFormat,
     ResponseRequest,
     SchemaFormat,
 )
@@ -32,7 +33,8 @@ from octavo.serving.openai.sampling import token_id
 _PLAIN = (  # fields that go to SamplingParams as they are
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"),
-    "include_stop_str_in_output",
+    *("include_stop_str_in_output", "spaces_between_special_tokens", "bad_words"),
+    "allowed_token_ids",
 )
 NAMES = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 
@@ -55,6 +57,7 @@ def conversation_of(body: CountRequest, earlier: Sequence[Item]) -> Conversation
     )
     if isinstance(body, ResponseRequest):
         conversation.priority = body.priority or 0
+        conversation.request_id = body.request_id
         conversation.cache_salt = body.cache_salt or ""
     return conversation
 
@@ -95,8 +98,13 @@ def _params(body: CountRequest) -> SamplingParams:
         raise invalid(name, str(error).replace(f"{error.param}:", f"{name}:", 1)) from None
 
 
-def _grammar(body: CountRequest) -> Grammar | None:
+def _grammar(body: ResponseRequest) -> Grammar | None:
     form = None if body.text is None else body.text.format
+    if body.structured_outputs is not None:
+        if form is not None and not isinstance(form, PlainFormat):
+            message = "structured_outputs: cannot be combined with text.format"
+            raise invalid("structured_outputs", message)
+        return body.structured_outputs.grammar()
     if isinstance(form, SchemaFormat):
         return Grammar.from_schema(form.json_schema, param="text.format.schema")
     return Grammar.json_object(param="text.format") if isinstance(form, ObjectFormat) else None

@@ -17,7 +17,7 @@ from octavo.serving.openai.responses import answer, events
 from octavo.serving.openai.responses.protocol import ResponseRequest
 from octavo.serving.openai.responses.store import ResponseStore, Stored
 from octavo.serving.openai.responses.writer import ResponseWriter
-from octavo.serving.tenant import key_name
+from octavo.serving.storage import owner_of
 
 MAX_BACKGROUND = 256
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Desk:
 def desk_of(request: Request) -> Desk:
     """The desk of the client that asks."""
     store: ResponseStore = request.app.state.responses
-    return Desk(store, owner=key_name(request))
+    return Desk(store, owner=owner_of(request))
 
 
 def _items(body: ResponseRequest) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from octavo.serving.body import Off, StrictModel
 from octavo.serving.openai.responses.items import Item
+from octavo.serving.openai.structure import StructuredOutputs
 
 MAX_ITEMS = 4096
 MAX_TOOLS = 256
@@ -16,7 +17,7 @@ MAX_TOP_LOGPROBS = 20
 
 # They label or route a request; the answer is the same without them. max_tool_calls counts calls of
 # tools that the server itself would run, of which there are none.
-HARMLESS = frozenset({"prompt_cache_options", "prompt_cache_retention", "request_id", "session_id"})
+HARMLESS = frozenset({"prompt_cache_options", "prompt_cache_retention", "session_id"})
 IDLE: dict[str, tuple[Any, ...]] = {
     "access_programs": (),
     "background_options": (),
@@ -25,7 +26,6 @@ IDLE: dict[str, tuple[Any, ...]] = {
     "ec_transfer_params": (),
     "enable_response_messages": (False,),
     "image": (),
-    "include_reasoning": (True,),
     "kv_transfer_params": (),
     "media_io_kwargs": ({},),
     "mm_processor_kwargs": ({},),
@@ -33,8 +33,6 @@ IDLE: dict[str, tuple[Any, ...]] = {
     "personality": (),
     "previous_input_messages": ([],),
     "prompt": (),
-    "spaces_between_special_tokens": (True,),
-    "structured_outputs": (),
     "vllm_xargs": ({},),
     "watermarking": (False,),
 }
@@ -182,6 +180,12 @@ class ResponseRequest(CountRequest):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    include_reasoning: bool | None = None
+    request_id: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,128}$")
     include_stop_str_in_output: bool | None = None
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, max_length=256)

@@ -22,7 +22,6 @@ from octavo.serving.openai.responses.protocol import HARMLESS, IDLE, CountReques
 from octavo.serving.openai.responses.store import Stored
 from octavo.serving.openai.responses.writer import ResponseWriter
 from octavo.serving.sse import named_events
-from octavo.serving.tenant import tenant_of
 
 Body = TypeVar("Body", bound=CountRequest)
 MAX_PAGE = 100
@@ -42,7 +41,6 @@ async def create_response(request: Request) -> Response:
     _check_together(body)
     previous = desk.previous(body.previous_response_id)
     conversation = await _conversation(serving, body, previous)
-    conversation.tenant = tenant_of(request, body.user)
     writer = ResponseWriter(serving, body, await reply_to(serving, conversation))
     stored = desk.new(body, writer.response, previous)
     if body.background:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.parsing import ReasoningPart
 from octavo.serving.blocks import Block, BlockEvent, Blocks
 from octavo.serving.context import Serving
 from octavo.serving.errors import ApiError
@@ -25,6 +26,7 @@ class ResponseWriter:
     def __init__(self, serving: Serving, body: ResponseRequest, reply: Reply) -> None:
         self._reply = reply
         self._num_top = body.num_logprobs
+        self._shows_thoughts = body.include_reasoning is not False
         self._texts = TokenTexts(serving.tokenizer)
         self._blocks = Blocks()
         self._pieces = Pieces(
@@ -73,6 +75,8 @@ class ResponseWriter:
     def _changes(self, delta: ReplyDelta) -> Iterator[events.Event]:
         self._cut_off = delta.finish_reason == "length"
         self._fresh += self._logprobs(delta)
+        if not self._shows_thoughts:
+            delta.parts = [part for part in delta.parts if not isinstance(part, ReasoningPart)]
         changes = self._blocks.push(delta)
         if delta.finish_reason is not None and not self._blocks.all:
             empty = Block(0, "text")
@@ -120,7 +124,7 @@ def described(body: ResponseRequest, response_id: str) -> answer.Response:
     given = {name: plain[name] for name in plain if name in names - skipped}
     reasoning = plain.get("reasoning", {})
     return answer.Response(
-        id=response_id.replace("-", "_"),
+        id=response_id.replace("-", "_", 1),
         created_at=int(time.time()),
         text={"format": {"type": "text"}, "verbosity": "medium", **plain.get("text", {})},
         tools=[_tool(tool) for tool in plain.get("tools", ())],
