@@ -122,6 +122,14 @@ def test_a_full_disk(model: Path, tmp_path: Path) -> None:
     assert len({r["custom_id"] for r in records(target)}) == 40
 
 
+def test_embeddings(model: Path, tmp_path: Path) -> None:
+    line = {"custom_id": "e", "url": "/v1/embeddings", "body": {"input": ["a", "b"]}}
+    (tmp_path / "in").write_text(json.dumps(line) + "\n")
+    finish(start(tmp_path / "in", tmp_path / "out", "-m", str(model)))
+    (record,) = records(tmp_path / "out")
+    assert [len(one["embedding"]) for one in record["response"]["body"]["data"]] == [64, 64]
+
+
 def test_wrong_use(model: Path, tmp_path: Path) -> None:
     source = requests(tmp_path / "in", 1)
     _, err = finish(start(source, source, "-m", str(model)), 2)

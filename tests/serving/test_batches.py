@@ -179,6 +179,20 @@ def test_a_restart_goes_on(tiny_model: Path, tmp_path: Path) -> None:
         assert whole.count(b"\n") == 60
 
 
+def test_a_server_that_stops_does_not_wait_for_batches(tiny_model: Path, tmp_path: Path) -> None:
+    content = b"".join(line(str(i), prompt="a", max_tokens=80) for i in range(200))
+    with serving(tiny_model, tmp_path, "slow") as (live, client):
+        batch = start(client, content)
+        while live.client.progress().num_live == 0:
+            time.sleep(0.01)
+        live.loop.call_soon_threadsafe(live.app.state.serving.drain_for, 60)
+        end = time.monotonic() + 10
+        while live.client.progress().num_live:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert client.batches.retrieve(batch.id).status == "in_progress"
+
+
 def _output_id(folder: Path) -> str:
     (record,) = (folder / "batches").glob("*.json")
     return json.loads(record.read_bytes())["output_id"] + ".jsonl"

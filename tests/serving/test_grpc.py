@@ -326,7 +326,11 @@ def test_it_says_that_it_loads(tiny_model: Path, tmp_path: Path) -> None:
             watch = client.health.Watch(health_pb2.HealthCheckRequest())
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
-            watch.cancel()
             end = time.monotonic() + 10
             while not client.inference.ServerReady(oip.ServerReadyRequest()).ready:
                 assert time.monotonic() < end
+            live.loop.call_soon_threadsafe(live.app.state.serving.drain_for, 60)
+            rest = [answer.status for answer in watch]  # which ends, so that the server can
+            assert rest == [health_pb2.HealthCheckResponse.NOT_SERVING]
+            error = refusal(client.generation.Generate, request(), timeout=20)
+            assert error.code() is grpc.StatusCode.UNAVAILABLE

@@ -68,7 +68,8 @@ def batch(
 
     A line of INPUT is {"custom_id": ..., "url": "/v1/chat/completions", "body": {...}}; a line of
     OUTPUT is the record of one. A malformed line gets a record that says why. After Ctrl-C, a kill
-    or a full disk the same command goes on where it stopped.
+    or a full disk the same command goes on where it stopped. All requests are for embeddings if
+    the first one is.
 
     [bold]Examples[/bold]
 
@@ -85,7 +86,7 @@ def batch(
     started = time.perf_counter()
     chosen = model or _first_model(source)
     choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
-    engine = choices.options(chosen, max_num_seqs=max(concurrency, 1))
+    engine = choices.options(chosen, max_num_seqs=concurrency, task=_task(source))
     tally = Tally()
     with source.open("rb") as file:
         total = count_lines(file)
@@ -151,6 +152,15 @@ def _first_model(source: Path) -> str:
             if isinstance(item, Item) and isinstance(item.body.get("model"), str):
                 return str(item.body["model"])
     usage_error("no request names a model; say which with --model")
+
+
+def _task(source: Path) -> str:
+    """What the first request is about; an engine has one task."""
+    from octavo.batch import Item, read_items
+
+    with source.open("rb") as file:
+        first = next((item for item in read_items(file) if isinstance(item, Item)), None)
+    return "embed" if first is not None and first.url == "/v1/embeddings" else "generate"
 
 
 @contextmanager

@@ -43,8 +43,11 @@ class BatchWork:
         self._tally = Tally()
         self._folder = files.work_folder
 
-    async def run(self, call: Call, limit: Callable[[], int]) -> None:
-        """Returns when the batch is over; cancelling leaves it to be resumed."""
+    async def run(
+        self, call: Call, limit: Callable[[], int], is_leaving: Callable[[], bool]
+    ) -> None:
+        """Returns when the batch is over. Cancelling leaves it to be resumed; so does is_leaving(),
+        which raises CancelledError."""
         batch = self.batch
         if batch.outcome is None:
             if not await asyncio.to_thread(self._validate):
@@ -53,7 +56,7 @@ class BatchWork:
                 ids = (batch.output_id, batch.error_id)
                 journals = [stack.enter_context(self._journal(i)) for i in ids]
                 batch.count(self._tally)
-                outcome = await self._answer(journals, call, limit)
+                outcome = await self._answer(journals, call, limit, is_leaving)
                 if outcome == "expired":
                     await self._tell_expired(journals[1])
             self._settle(outcome)
@@ -98,7 +101,11 @@ class BatchWork:
         return False
 
     async def _answer(
-        self, journals: list[Journal], call: Call, limit: Callable[[], int]
+        self,
+        journals: list[Journal],
+        call: Call,
+        limit: Callable[[], int],
+        is_leaving: Callable[[], bool],
     ) -> Status:
         """Run the items and say what became of the batch."""
         batch = self.batch
@@ -112,6 +119,8 @@ class BatchWork:
             work = asyncio.create_task(run_items(items, self._tally, call, keep, limit))
             try:
                 while not work.done():
+                    if is_leaving():
+                        raise asyncio.CancelledError
                     if batch.status == "cancelling":
                         return "cancelled"
                     if time.time() >= batch.expires_at:

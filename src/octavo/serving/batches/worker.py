@@ -140,7 +140,7 @@ class Batches:
 
         work = BatchWork(batch, self._files, self._save)
         try:
-            await work.run(call, self._limit)
+            await work.run(call, self._limit, lambda: self._serving.is_draining)
         except Exception as error:  # a fault of ours or of the disk: it ends this batch only
             _log.exception("batch %s failed", batch.id)
             batch.failures.append(

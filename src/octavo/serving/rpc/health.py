@@ -28,7 +28,7 @@ class Health(health_pb2_grpc.HealthServicer):
         return self._now()
 
     async def Watch(self, request: Any, context: Context) -> AsyncIterator[Any]:
-        """The state now and whenever it changes."""
+        """The state now and whenever it changes, until the server is about to stop."""
         if request.service not in self._services:
             yield _answer(health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
             return
@@ -37,6 +37,8 @@ class Health(health_pb2_grpc.HealthServicer):
             if (now := self._now()) != last:
                 last = now
                 yield now
+            if self._serving.is_draining:
+                return  # an open call would hold the server up
             await asyncio.sleep(POLL_S)
 
     def _now(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import grpc
@@ -23,6 +24,8 @@ from octavo.serving.rpc.inference import InferenceService
 from octavo.serving.rpc.observe import RecordInterceptor
 
 MAX_METADATA_BYTES = 16 << 10
+
+_log = logging.getLogger("octavo.serving")
 
 
 class RpcServer:
@@ -69,6 +72,7 @@ class RpcServer:
         except RuntimeError as error:
             raise EngineError(f"serve: gRPC cannot listen on {address}: {error}") from error
         await self._server.start()
+        _log.info("gRPC is served on port %d", self.port)
 
     def _listen(self, address: str) -> int:
         """The port that is had; with HTTPS the same certificate serves here."""
@@ -81,5 +85,7 @@ class RpcServer:
         return int(self._server.add_secure_port(address, credentials))
 
     async def stop(self) -> None:
-        """Take no more calls, and end those that run after the time for shutting down."""
-        await self._server.stop(self._serving.options.shutdown_timeout_s)
+        """Take no more calls. Those that run have had their time if the server was drained before,
+        and get it now if not."""
+        drained = self._serving.is_draining
+        await self._server.stop(0 if drained else self._serving.options.shutdown_timeout_s)
