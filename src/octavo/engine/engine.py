@@ -177,6 +177,8 @@ class Engine:
             self._preempted.add(sample)
             sample.state.metrics.num_preemptions += 1
         if not plan:
+            if not (deltas or plan.preempted):
+                self._check_stuck()
             return deltas
         started = time.perf_counter()
         self._admit(plan)
@@ -231,6 +233,15 @@ class Engine:
             self._requests.clear()
             self.grammars.close()
             self._executable.close()
+
+    def _check_stuck(self) -> None:
+        """Nothing could be scheduled: say so where waiting cannot help."""
+        if self._scheduler.waiting and not self._scheduler.running:
+            pool = self._cache.pool
+            raise EngineError(
+                f"engine: {self.num_waiting} requests wait, but {pool.num_blocks - pool.num_free} of"
+                f" {pool.num_blocks} KV blocks are held by `iter_logits`; let it end before stepping"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

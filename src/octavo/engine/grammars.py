@@ -37,6 +37,11 @@ class Grammars:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def request_ids(self) -> list[str]:
+        """Of the requests that are held."""
+        return [state.request.request_id for state, _ in self._held]
+
     def prepare(self) -> None:
         """Build what all grammars share, so that the first request does not pay for it."""
         self._compiler.prepare()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from octavo.engine.types import Delta, Request, Resumption
 from octavo.errors import OctavoError, SlowReaderError
@@ -12,6 +12,9 @@ from octavo.errors import OctavoError, SlowReaderError
 _MERGE_AFTER = 16  # deltas: a reader further behind gets them joined
 _TOKEN_BYTES = 40  # about what a token id takes in a list
 _LOGPROB_BYTES = 300  # and a candidate with its text
+
+_ADDED = ("request_id", "index", "text", "token_ids", "logprobs")
+_OTHERS = tuple(field.name for field in fields(Delta) if field.name not in _ADDED)
 
 
 class Live:
@@ -126,13 +129,15 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
 
 
 def _join(first: Delta, then: Delta) -> None:
+    """Text, tokens and logprobs add up; of everything else the later word counts."""
     first.text += then.text
     first.token_ids += then.token_ids
     if then.logprobs is not None:
         first.logprobs = (first.logprobs or []) + then.logprobs
-    first.finish_reason, first.stop_reason = then.finish_reason, then.stop_reason
-    first.error, first.error_kind = then.error, then.error_kind
-    first.metrics = then.metrics or first.metrics
+    for name in _OTHERS:
+        value = getattr(then, name)
+        if value is not None:
+            setattr(first, name, value)
 
 
 def _size(delta: Delta) -> int:

@@ -39,6 +39,7 @@ Progress = Callable[[int, int, str], None]
 Factory = Callable[[EngineOptions, Progress, Callable[[str], None]], "Engine"]
 
 _PR_SET_PDEATHSIG = 1
+_MAX_ROUND = 256  # commands between two steps
 
 _log = logging.getLogger("octavo.engine")
 
@@ -115,6 +116,8 @@ class Worker:
         engine.close()
 
     def _step(self) -> None:
+        if self._engine.grammars:
+            self._heart.begin(Doing.TAKING, self._compiling())
         deltas = self._engine.step()
         if deltas:
             self._link.send(m.Deltas(deltas))
@@ -128,7 +131,12 @@ class Worker:
         self._steps += 1
         members = [*plan.decodes, *(chunk.sequence for chunk in plan.chunks)]
         numbers = self._numbers
-        self._heart.begin(Doing.STEPPING, [numbers[sample.request_id] for sample in members])
+        at = [numbers[sample.request_id] for sample in members]
+        self._heart.begin(Doing.STEPPING, at + self._compiling())
+
+    def _compiling(self) -> list[int]:
+        """Requests whose grammars are being compiled beside the steps."""
+        return [self._numbers[name] for name in self._engine.grammars.request_ids]
 
     def _beat(self) -> None:
         load = self._engine.load()
@@ -136,9 +144,9 @@ class Worker:
         self._heart.beat(*load, self._steps, self._taken)
 
     def _take_commands(self) -> bool:
-        """Handle all commands that came; wait for one while idle. False after Shutdown."""
+        """Handle the commands that came; wait for one while idle. False after Shutdown."""
         taken = False
-        while True:
+        for _ in range(_MAX_ROUND):
             command = self._link.receive(wait=not (taken or self._engine.has_work()))
             if command is None:
                 break

@@ -300,3 +300,15 @@ def test_background_work_waits_under_any_policy() -> None:
     engine.add_request(request("high", [1, 2], max_tokens=2))
     ended = [delta.request_id for delta in drain(engine) if delta.finish_reason]
     assert ended == ["high", "low"]
+
+
+def test_requests_that_only_logits_keep_waiting_are_told_so() -> None:
+    """An engine whose blocks `iter_logits` holds does not spin."""
+    engine = null_engine(num_kv_blocks=6, max_num_seqs=4)
+    pieces = engine.iter_logits(list(range(20)))
+    next(pieces)
+    engine.add_request(request("r", [1] * 6, max_tokens=2))
+    with pytest.raises(EngineError, match="5 of 6 KV blocks are held by `iter_logits`"):
+        engine.step()
+    pieces.close()
+    assert [d.token_ids for d in drain(engine)] == [[2], [3]]
