@@ -238,9 +238,10 @@ class Engine:
         """Nothing could be scheduled: say so where waiting cannot help."""
         if self._scheduler.waiting and not self._scheduler.running:
             pool = self._cache.pool
+            num_held = pool.num_blocks - pool.num_free
             raise EngineError(
-                f"engine: {self.num_waiting} requests wait, but {pool.num_blocks - pool.num_free} of"
-                f" {pool.num_blocks} KV blocks are held by `iter_logits`; let it end before stepping"
+                f"engine: {self.num_waiting} requests wait, but {num_held} of {pool.num_blocks} KV "
+                "blocks are held by `iter_logits`; let it end before stepping"
             )
 
     def _check_open(self) -> None:
