@@ -16,6 +16,7 @@ from octavo.serving.http_metrics import HttpMetrics
 from octavo.serving.options import ClientLimits
 
 RESERVE = 32  # connections above the limit that are still heard, for probes: see Observer
+MAX_UNWANTED = 16 * 2**20  # bytes of a body that still come after its request was refused
 
 
 def guarded(limits: ClientLimits, counts: HttpMetrics) -> type[H11Protocol]:
@@ -35,6 +36,8 @@ class GuardedProtocol(H11Protocol):
         self._body_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._received = 0  # bytes since the connection was made
+        self._refused: object = None  # the request whose body nobody wants
+        self._num_unwanted = 0  # bytes of it
         self._window_start = 0  # of them, those before the present window of the body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,8 +63,23 @@ class GuardedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Part of a head or a body."""
         self._received += len(data)
+        if self._is_unwanted(len(data)):
+            self.counts.cut["body"] += 1
+            self.transport.abort()
+            return
         super().data_received(data)
         self._follow()
+
+    def _is_unwanted(self, size: int) -> bool:
+        """Whether this is too much of a body that has been refused already. A client may send the
+        rest of a small one before it reads the answer."""
+        cycle = self.cycle
+        if cycle is None or not (cycle.response_complete and cycle.more_body):
+            return False
+        if cycle is not self._refused:
+            self._refused, self._num_unwanted = cycle, 0
+        self._num_unwanted += size
+        return self._num_unwanted > MAX_UNWANTED
 
     def on_response_complete(self) -> None:
         """An answer is sent; what came behind its request may be the next head already."""
