@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.kernels import Result, Run, plot
+from benchmarks.kernels import report as report_kernels
 from benchmarks.kv_read import KvRead, decode_step, kv_read_bytes, report_kv
 from benchmarks.neighbours import Neighbours
 from benchmarks.neighbours import report as report_neighbours
 from benchmarks.report import table, write_json
 from benchmarks.roofline import Roof, intensity
 from benchmarks.roofline import report as report_roofs
+from benchmarks.shapes import BITS, SHAPES
 from benchmarks.startup import Launch, Startup, launch, llama_command
 from benchmarks.startup import report as report_startup
 from benchmarks.step import Phase, by_kind, report_rows
@@ -51,6 +54,25 @@ def test_roofs_are_columns_and_a_missing_peak_is_named():
 
 def test_intensity_counts_two_operations_a_weight_and_row():
     assert intensity(9) == 32.0  # 18 operations for each 4.5 / 8 bytes
+
+
+def _kernel_run() -> Run:
+    shapes = [s for s in SHAPES if s.model == "qwen"]
+    results = [Result(*s, m, 1.0, 2.0, 3.0, 0.654, 0.321) for s in shapes for m in (1, 512)]
+    return Run("avx2", 2, {"4": 700e9, "6": 656e9}, 32e9, results)
+
+
+def test_kernels_are_lines_of_shapes_with_both_shares():
+    text = report_kernels(_kernel_run())
+    assert text.startswith("avx2, 2 threads. int8 peak, GOP/s: 4 bits 700, 6 bits 656; read 32.0")
+    assert "| qwen down, Q6_K, 1536 x 8960     | 65 / 32 | 65 / 32 |" in text
+    assert len(text.strip().splitlines()) == 2 + 2 + 7
+
+
+def test_kernels_plot_needs_not_every_type(tmp_path: Path):
+    plot(tmp_path / "kernels.svg", [_kernel_run(), _kernel_run()], "made up")
+    assert "avx2" in (tmp_path / "kernels.svg").read_text()
+    assert {"Q4_1": 4, "Q5_0": 5, "Q6_K": 6, "Q8_0": 8}.items() <= BITS.items()
 
 
 def test_startup_budget_and_spread():
