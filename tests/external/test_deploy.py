@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from octavo.cli.app import app as cli_app
+from octavo.serving import ServerOptions
+from octavo.serving.server import listen
 from octavo.weights.cache import cache_folder, locked
 from tests.serving.live_server import LiveServer, live_server
 from tests.serving.tiny_model import write_tiny_model
@@ -127,6 +132,51 @@ def test_promtool_reads_rules_tests_scraping_and_the_dashboards_queries(tmp_path
     )
     done = call(promtool, "check", "rules", tmp_path / "queries.yml")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_real_prometheus_scrapes_a_server_that_wants_a_key(tmp_path: Path) -> None:
+    """With the configuration of deploy/, but for the address."""
+    prometheus = tool("prometheus", "Debian: prometheus")
+    folder = DEPLOY / "prometheus"
+    shutil.copy(folder / "alerts.yml", tmp_path / "octavo-alerts.yml")
+    (tmp_path / "octavo-key").write_text("secret")
+    model = write_tiny_model(tmp_path / "tiny")
+    options = ServerOptions(served_model_names=("tiny",), api_keys=("secret",))
+    with live_server(model, server=options) as server, listen("127.0.0.1", 0) as probe:
+        port = probe.getsockname()[1]
+        probe.close()
+        config = (folder / "prometheus.yml").read_text().replace("15s", "1s")
+        address = server.url.removeprefix("http://")
+        (tmp_path / "prometheus.yml").write_text(config.replace("octavo:8000", address))
+        listening = f"--web.listen-address=127.0.0.1:{port}"
+        process = subprocess.Popen(
+            [prometheus, "--config.file=prometheus.yml", "--storage.tsdb.path=data", listening],
+            cwd=tmp_path,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            for query in ("octavo:engine_up", "octavo:kv_blocks_free", "octavo:engine_steps_total"):
+                assert ask(port, query) is not None, query
+            buckets = ask(port, 'octavo:time_to_first_token_seconds_bucket{le="+Inf"}')
+            assert buckets is not None
+            assert buckets["metric"]["model_name"] == "tiny"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ask(port: int, query: str) -> dict[str, Any] | None:
+    """The first sample that Prometheus has of a query, as soon as there is one."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with contextlib.suppress(httpx.TransportError, ValueError):  # it starts
+            url = f"http://127.0.0.1:{port}/api/v1/query"
+            answer = httpx.get(url, params={"query": query}).json()
+            if answer.get("data", {}).get("result"):
+                found: dict[str, Any] = answer["data"]["result"][0]
+                return found
+        time.sleep(0.3)
+    return None
 
 
 def test_hadolint_finds_nothing() -> None:

@@ -1,4 +1,4 @@
-"""GET /metrics: names, values, both formats, both sets of names, and what promtool says."""
+"""GET /metrics: names, values, both sets of names, and what promtool says."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as open_metrics_families,
-)
 from prometheus_client.parser import text_string_to_metric_families
 
 from octavo.serving import ServerOptions
@@ -20,7 +17,12 @@ from tests.serving.live_server import LiveServer, live_server
 VLLM_NAMES = {  # of vLLM 0.33, those that mean something here
     *("num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason"),
     *("kv_cache_usage_perc", "prefix_cache_queries_total", "prefix_cache_hits_total"),
-    *("num_preemptions_total", "prompt_tokens_total", "generation_tokens_total"),
+    *(
+        "prompt_tokens_cached_total",
+        "num_preemptions_total",
+        "prompt_tokens_total",
+        "generation_tokens_total",
+    ),
     *("request_success_total", "admission_rejections_total", "cache_config_info"),
     *("time_to_first_token_seconds", "inter_token_latency_seconds"),
     *("request_time_per_output_token_seconds", "e2e_request_latency_seconds"),
@@ -74,12 +76,19 @@ def test_vllms_names_are_there_under_either_prefix(
     assert "octavo:kv_blocks_free" in typed_names(text)  # what only Octavo has keeps its name
 
 
-def test_open_metrics_where_it_is_asked_for(server: LiveServer) -> None:
-    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    answer = server.http.get("/metrics", headers=accept)
-    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-    families = {family.name: family for family in open_metrics_families(answer.text)}
-    assert families["octavo:request_success"].type == "counter"
+def test_names_are_the_same_for_a_scraper_that_asks_for_open_metrics(server: LiveServer) -> None:
+    """What Prometheus 3 sends; see the route for why it gets the older format."""
+    accept = (
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+        "application/openmetrics-text;version=0.0.1;q=0.5,"
+        "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3"
+    )
+    answer = server.http.get("/metrics", headers={"Accept": accept})
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert typed_names(answer.text) == typed_names(scrape(server))
+    samples = {s.name for f in text_string_to_metric_families(answer.text) for s in f.samples}
+    assert "octavo:http_request_duration_seconds_bucket" in samples
+    assert not any(sample.startswith(("octavo_http", "octavo_request")) for sample in samples)
 
 
 def test_a_request_is_in_every_histogram_once(server: LiveServer) -> None:
@@ -125,6 +134,22 @@ def test_refusals_are_counted_by_reason(server: LiveServer) -> None:
     text = scrape(server)
     labels = '{model_name="tiny",reason="prompt_too_long"}'
     assert f"octavo:admission_rejections_total{labels}" in text
+
+
+def test_refusals_while_loading_are_counted(tiny_model: Path) -> None:
+    with live_server(tiny_model, wait=False) as server:
+        refused = server.complete(max_tokens=1)
+        server.wait_status(200)
+        count = server.metrics()["octavo:admission_rejections_total"]
+    assert (refused.status_code, count) == (503, 1)
+
+
+def test_a_failure_on_the_way_is_no_refusal(slow_server: LiveServer) -> None:
+    answer = slow_server.complete(max_tokens=2000, ignore_eos=True, deadline=0.3)
+    assert answer.status_code == 504
+    values = slow_server.metrics()
+    assert values["octavo:request_failures_total"] >= 1
+    assert "octavo:admission_rejections_total" not in values
 
 
 def test_buckets_rise_and_end_with_all(server: LiveServer) -> None:

@@ -68,6 +68,11 @@ class EngineStats:
         return self.prefix_cache_hits / queries if queries else 0.0
 
     @property
+    def prompt_tokens_cached(self) -> int:
+        """Prompt tokens that did not have to be computed."""
+        return self.prefix_cache_hits
+
+    @property
     def waiting_by_reason(self) -> dict[str, int]:
         """The queue by what put a sequence there: no room yet, or blocks taken away."""
         preempted = self.num_waiting_preempted

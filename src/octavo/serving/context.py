@@ -152,6 +152,7 @@ class Serving:
         """Raise 503 while requests cannot be taken."""
         waiting = self.waiting_for
         if waiting is not None:
+            self.metrics.refused(waiting[0])
             raise not_ready(*waiting, self.retry_after_s)
 
     def check_model(self, name: str) -> None:

@@ -67,7 +67,8 @@ class Generation:
                         self.prompt_logprobs[place] = delta.prompt_logprobs
                     yield place * self._n + delta.index, delta
         except OctavoError as error:
-            self._serving.metrics.refused(type(error).__name__)
+            metrics, kind = self._serving.metrics, type(error).__name__
+            (metrics.failed if self.num_output_tokens else metrics.refused)(kind)
             raise translate(error, self._prompt_field) from error
         finally:
             self._serving.num_interactive -= self._is_interactive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fastapi import APIRouter, Request
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from octavo import __version__
@@ -71,7 +71,11 @@ async def progress(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Prometheus or OpenMetrics text. Answers without the engine, too; then engine_up is 0."""
+    """Prometheus text. Answers without the engine, too; then engine_up is 0.
+
+    Never OpenMetrics, though scrapers ask for it first: prometheus_client writes its samples with
+    "_" for the ":" of their names, and every dashboard would look for names that are not there.
+    """
     serving = serving_of(request)
     try:
         stats = await serving.client.stats(STATS_TIMEOUT_S)
@@ -79,8 +83,7 @@ async def metrics(request: Request) -> Response:
         stats = None
     up = stats is not None and serving.waiting_for is None
     serving.metrics.update(stats, up, serving.client.num_restarts)
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(serving.metrics.registry), headers={"Content-Type": content_type})
+    return Response(generate_latest(serving.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/version")

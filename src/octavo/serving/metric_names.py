@@ -121,6 +121,9 @@ COUNTERS = {
         "prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
     ),
     "prefix_cache_hits": Name("prefix_cache_hits", "Prompt tokens found in the prefix cache."),
+    "prompt_tokens_cached": Name(
+        "prompt_tokens_cached", "Prompt tokens that did not have to be computed."
+    ),
     "num_preemptions": Name(
         "num_preemptions", "Sequences set back to the queue for lack of blocks."
     ),
@@ -135,6 +138,7 @@ WAITING = Name("num_requests_waiting_by_reason", "Sequences in the queue by why 
 CACHE_INFO = Name("cache_config_info", "How the KV cache is set up; always 1.")
 SUCCESS = Name("request_success", "Finished samples by reason.")
 REJECTIONS = Name("admission_rejections", "Requests refused before they ran.")
+FAILURES = Name("request_failures", "Requests that failed after their first token.", False)
 UP = Name("engine_up", "Whether the engine takes requests.", False)
 RESTARTS = Name("engine_restarts", "Times the engine was started anew.", False)
 CONNECTIONS = Name("http_connections", "Open connections.", False)

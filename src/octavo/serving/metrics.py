@@ -41,6 +41,7 @@ class Metrics(Collector):
         self.samples, self.computed = observed["samples"], observed["computed"]
         self.preemptions = observed["preemptions"]
         self.rejections: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
         self.http = HttpMetrics(compat)
         self.kv_dtype, self.prefix_caching = "auto", True
         self.stats: EngineStats | None = None
@@ -56,8 +57,11 @@ class Metrics(Collector):
 
     def refused(self, reason: str) -> None:
         """Count a refused request; `reason` is a word, or an error class's name."""
-        word = _WORD.sub("_", reason.removesuffix("Error")).lower()
-        self.rejections[word] += 1
+        self.rejections[_word(reason)] += 1
+
+    def failed(self, reason: str) -> None:
+        """Count a request that had shown something and could not be finished."""
+        self.failures[_word(reason)] += 1
 
     def update(self, stats: EngineStats | None, up: bool, restarts: int) -> None:
         """Take the engine's snapshot for the next scrape; None if it gives none."""
@@ -68,6 +72,7 @@ class Metrics(Collector):
         yield self._gauge(names.UP, float(self._up))
         yield self._counter(names.RESTARTS, self._restarts)
         yield self._by(CounterMetricFamily, names.REJECTIONS, "reason", self.rejections)
+        yield self._by(CounterMetricFamily, names.FAILURES, "reason", self.failures)
         for key, name in names.REQUEST_HISTOGRAMS.items():
             yield self._histogram(name, self._observed[key])
         if self.stats is not None:
@@ -134,3 +139,8 @@ class Metrics(Collector):
         family = HistogramMetricFamily(name.full(self._compat), name.help, labels=tuple(labels))
         family.add_metric(list(labels.values()), *bucket_sums(histogram))
         return family
+
+
+def _word(reason: str) -> str:
+    """ "QueueFullError" as "queue_full"."""
+    return _WORD.sub("_", reason.removesuffix("Error")).lower()
