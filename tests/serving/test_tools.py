@@ -17,6 +17,7 @@ import pytest
 
 from octavo.serving import ServerOptions
 from tests.serving.live_server import MODEL, LiveServer, live_server
+from tests.serving.tiny_model import write_tiny_model
 
 WEATHER = {
     "type": "function",
@@ -306,6 +307,41 @@ CALLED = {
     ],
 }
 RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "Sunny."}
+
+
+class TestControlTokens:
+    """Models whose markers are control tokens, which answers do not show."""
+
+    ANSWER = f"Well.[TOOL_CALLS]get_weather[ARGS]{PARIS}"
+
+    @pytest.fixture(scope="class")
+    def mistral(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+        control = ("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
+        folder = tmp_path_factory.mktemp("model") / "mistral"
+        options = ServerOptions(
+            served_model_names=(MODEL,), tool_parser="mistral_args", reasoning_parser="mistral"
+        )
+        with live_server(write_tiny_model(folder, control=control), server=options) as live:
+            yield live
+
+    @pytest.mark.parametrize("choice", ["auto", "required"])
+    def test_calls_and_thoughts_are_found(self, mistral: LiveServer, choice: str) -> None:
+        body = {"tools": TOOLS, "tool_choice": choice}
+        answer = f"[THINK]Hm.[/THINK]{self.ANSWER.removeprefix('Well.')}"
+        found = plain(whole(mistral, answer, **body))
+        assert found["reasoning"] == "Hm."
+        assert found["calls"] == [["get_weather", PARIS]]
+        assert joined(deltas(mistral, answer, **body)) == found
+
+    def test_other_control_tokens_stay_hidden(self, mistral: LiveServer) -> None:
+        assert whole(mistral, "a<|270|>b")["message"]["content"] == "ab"
+        assert plain(whole(mistral, self.ANSWER, tools=TOOLS))["text"] == "Well."
+
+    def test_text_cannot_be_taken_for_a_token(self, mistral: LiveServer) -> None:
+        """A grammar's marker is the token, not its spelling."""
+        strict = [{**WEATHER, "function": {**WEATHER["function"], "strict": True}}]  # type: ignore[dict-item]
+        found = plain(whole(mistral, self.ANSWER.replace("Paris", "Oslo"), tools=strict))
+        assert found["calls"] == [["get_weather", '{"city": "Oslo"}']]
 
 
 class TestPrompt:

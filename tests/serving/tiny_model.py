@@ -33,27 +33,28 @@ TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path, context: int = 4096) -> Path:
-    """Write the folder and return it."""
+def write_tiny_model(folder: Path, context: int = 4096, control: tuple[str, ...] = ()) -> Path:
+    """Write the folder and return it. control: further control tokens, from id 300 on."""
     folder.mkdir(parents=True, exist_ok=True)
     golden = Path(__file__).parent.parent / "golden" / "tiny" / "llama"
     config = json.loads((golden / "config.json").read_text())
     config |= {"max_position_embeddings": context, "bos_token_id": 259, "eos_token_id": END}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").write_bytes((golden / "model.safetensors").read_bytes())
-    _byte_tokenizer().save(str(folder / "tokenizer.json"))
+    _byte_tokenizer(control).save(str(folder / "tokenizer.json"))
     settings = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
 
-def _byte_tokenizer() -> Tokenizer:
+def _byte_tokenizer(control: tuple[str, ...]) -> Tokenizer:
     letters = _byte_letters()
     vocab = {letter: byte for byte, letter in letters.items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     names = ["<|im_start|>", "<|im_end|>", *(f"<|{i}|>" for i in range(258, VOCAB_SIZE))]
+    names[44 : 44 + len(control)] = control
     tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
     return tokenizer
 
@@ -66,6 +67,11 @@ def _byte_letters() -> dict[int, str]:
     table |= {byte: chr(256 + place) for place, byte in enumerate(others)}
     assert set(table.values()) == set(ByteLevel.alphabet())
     return table
+
+
+CLOSERS = b'"}]1'
+CLOSERS_PEAK = 0.5
+"""What the script falls back to where a grammar forbids its word: what ends a JSON value soonest."""
 
 
 def script(token: int, position: int) -> int:
@@ -97,6 +103,7 @@ class Scripted(NullExecutable):
         logits = super()._logits(step, row, context)
         sequence = int((step.query_start[1:] <= row).sum())
         tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
+        logits[list(CLOSERS)] = CLOSERS_PEAK
         wanted = said(tokens.tolist())
         if wanted is not None:
             logits[wanted] = 2 * PEAK

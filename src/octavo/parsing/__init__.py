@@ -1,8 +1,9 @@
 """From the text of an answer to its parts: reasoning, text, tool calls. Incremental, no I/O."""
 
-from octavo.parsing.answer import AnswerFormat
+from octavo.parsing.answer import AnswerFormat, ToolFormat
 from octavo.parsing.formats import (
     NONE,
+    TOOL_FORMATS,
     answer_format,
     detect_reasoning,
     detect_tools,
@@ -16,6 +17,7 @@ from octavo.parsing.tools import Tool
 
 __all__ = [
     "NONE",
+    "TOOL_FORMATS",
     "AnswerFormat",
     "Parser",
     "Part",
@@ -24,6 +26,7 @@ __all__ = [
     "TextPart",
     "Tool",
     "ToolCallPart",
+    "ToolFormat",
     "answer_format",
     "detect_reasoning",
     "detect_tools",

@@ -33,6 +33,10 @@ class ToolFormat(Protocol):
         """The calls behind a marker. False if there are none: what was taken is put back."""
         ...
 
+    def written(self, name: str, arguments: str) -> str:
+        """A call as the model would write it. arguments: a JSON object as text."""
+        ...
+
     def call_rule(self, tool: Tool, lark: Lark) -> str:
         """A call behind the opening, in Lark."""
         ...

@@ -132,6 +132,7 @@ _TOOL_HINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("cohere", ("<|START_ACTION|>",)),
     ("granite", ("<|tool_call|>",)),
     ("nemotron", ("<TOOLCALL>",)),
+    ("apriel", ("<tool_calls>[", "arguments")),
     ("hermes", ("<tool_call>", "arguments")),
     ("apriel", ("<tool_calls>", "arguments")),
     ("firefunction", ("functools",)),
@@ -143,7 +144,7 @@ _REASONING_HINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("seed_oss", ("seed:think",)),
     ("cohere", ("<|START_THINKING|>",)),
     ("gemma4", ("<|channel>thought",)),
-    ("granite", ("<think>", "<response>")),
+    ("granite", ("<think></think>", "<response></response>")),
     ("think", ("</think>",)),
 )
 

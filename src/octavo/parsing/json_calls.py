@@ -56,10 +56,20 @@ class JsonCalls:
             yield from _skip_end(scan, FENCES[1] if fence else self.end or FENCES[1])
         return found
 
+    def written(self, name: str, arguments: str) -> str:
+        """A call as the model would write it."""
+        call = f"{self._head(name)}{arguments}}}"
+        if self.unmarked:
+            return call
+        inner = f"[{call}]" if self.is_list else call
+        return f"{self.begin}{self.pad}{inner}{self.pad}{self.end}"
+
+    def _head(self, name: str) -> str:
+        return f'{{"{self.name_key}": {json.dumps(name)}, "{self.argument_key}": '
+
     def call_rule(self, tool: Tool, lark: Lark) -> str:
         """A call, in Lark."""
-        head = f'{{"{self.name_key}": {json.dumps(tool.name)}, "{self.argument_key}": '
-        return f"{lark.text(head)} {lark.json(tool.schema)} {lark.text('}')}"
+        return f"{lark.text(self._head(tool.name))} {lark.json(tool.schema)} {lark.text('}')}"
 
     @property
     def opening(self) -> str:

@@ -100,6 +100,19 @@ class NamedCalls:
                 else:
                     scan.rewind()
 
+    def written(self, name: str, arguments: str) -> str:
+        """A call as the model would write it."""
+        head = f"{self.prefix}{name}"
+        if self.numbered:
+            head += ":0"
+        if self.call_id:
+            head += f"{self.call_id}000000000"
+        head = f"{self.kind}{self.separator}{name}\n" if self.kind else head + self.separator
+        if self.fence:
+            arguments = f"{self.fence[0]}\n{arguments}\n{self.fence[1]}"
+        call = f"{self.begin}{head}{arguments}{self.end}"
+        return f"{self.section[0]}{call}{self.section[1]}" if self.section else call
+
     def call_rule(self, tool: Tool, lark: Lark) -> str:
         """A call behind its begin marker, in Lark."""
         head = f"{self.prefix}{tool.name}"

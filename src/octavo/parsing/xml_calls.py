@@ -99,6 +99,19 @@ class XmlCalls:
         scan.rewind()
         return False
 
+    def written(self, name: str, arguments: str) -> str:
+        """A call as the model would write it."""
+        line = "\n" if self.lines else ""
+        text = f"{self.opening}{name}{self.call[1]}{self.between}"
+        for key, value in _members(arguments).items():
+            string = isinstance(value, str)
+            shown = value if string else json.dumps(value, ensure_ascii=False)
+            typed = f'" string="{"true" if string else "false"}' if self.typed else ""
+            gap = self.between if self.value[0] else ""
+            text += f"{self.key[0]}{key}{typed}{self.key[1]}{gap}{self.value[0]}"
+            text += f"{line}{shown}{line}{self.value[1]}{self.between}"
+        return f"{text}{self.call[2]}{self.between if self.section[1] else ''}{self.section[1]}"
+
     def call_rule(self, tool: Tool, lark: Lark) -> str:
         """A call behind its opening, in Lark: parameters in the schema's order, those that are not
         required or not."""
@@ -140,6 +153,14 @@ class XmlCalls:
         if self.section_each:
             return f"{call} {end} ({lark.text(self.between + self.opening)} {call} {end})*"
         return f"{call} ({lark.text(self.call[0])} {call})* {end}"
+
+
+def _members(arguments: str) -> dict[str, Any]:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class _Arguments:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,22 +20,27 @@ AUTO = "auto"
 FALLBACK = "hermes"
 """The tool format of models whose template names none that is known."""
 
-_PROBE = Tool("octavo_probe", "", {"type": "object", "properties": {"probe_key": {}}})
 _ID = "abcdefghi"
+_RESULT = "octavo_result"
+_PROPERTY = {"type": "string", "description": "?"}
+_PROBE = Tool("octavo_probe", "?", {"type": "object", "properties": {"key": _PROPERTY}})
 
 
 @dataclass(frozen=True)
 class Wants:
-    """What the template wants of a history. text_arguments: a call's arguments as JSON text, not
-    as an object. single_calls: one call a message. short_ids: ids of nine letters and digits.
-    thinking: thoughts under that name. plain: it knows nothing of tools; calls, results and
-    descriptions must be text. system: it takes a system message."""
+    """What the template wants of a history. described: it does not show the tools, so a system
+    message must. written: it does not show calls, so an assistant's text must; answered: nor their
+    results, which must be a user's text. text_arguments: a call's arguments as JSON text, not as an
+    object. single_calls: one call a message. short_ids: ids of nine letters and digits. thinking:
+    thoughts under that name. system: it takes a system message."""
 
+    described: bool = False
+    written: bool = False
+    answered: bool = False
     text_arguments: bool = False
     single_calls: bool = False
     short_ids: bool = False
     thinking: bool = False
-    plain: bool = False
     system: bool = True
 
 
@@ -87,29 +91,28 @@ def _control_tokens(tokenizer: Tokenizer, format: AnswerFormat) -> dict[str, int
 
 
 def _wants(tokenizer: Tokenizer, source: str) -> Wants:
+    """Found out by trying."""
     if not source:
         return Wants()
-    plain = "tools" not in source and "functions" not in source
+    described = _PROBE.name not in _rendered(tokenizer, [_USER])
+    as_object = _rendered(tokenizer, _called({"octavo_key": "x"}))
+    as_text = _rendered(tokenizer, _called('{"octavo_key": "x"}'))
+    object_shown = "octavo_key" in as_object and "{'octavo_key'" not in as_object
+    text_shown = not object_shown and "octavo_key" in as_text
+    written = not object_shown and not text_shown
     return Wants(
-        text_arguments=not plain and _wants_text(tokenizer),
+        described=described,
+        written=written,
+        answered=_RESULT not in as_object + as_text or (written and described),
+        text_arguments=text_shown,
         single_calls="tool_calls[0]" in source,
         short_ids="length != 9" in source,
         thinking=".thinking" in source and '"thinking" in message' in source,
-        plain=plain,
-        system=_renders(tokenizer, [{"role": "system", "content": _ID}, _USER]) != "",
+        system=_rendered(tokenizer, [{"role": "system", "content": "?"}, _USER]) != "",
     )
 
 
 _USER = {"role": "user", "content": "?"}
-
-
-def _wants_text(tokenizer: Tokenizer) -> bool:
-    """Whether arguments must be text: what the template writes for an object is no JSON."""
-    arguments: dict[str, Any] = {"probe_key": "x"}
-    as_object = _renders(tokenizer, _called(arguments))
-    if "probe_key" in as_object and "{'probe_key'" not in as_object:
-        return False
-    return "probe_key" in _renders(tokenizer, _called(json.dumps(arguments)))
 
 
 def _called(arguments: Any) -> list[dict[str, Any]]:
@@ -118,11 +121,11 @@ def _called(arguments: Any) -> list[dict[str, Any]]:
     return [
         _USER,
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "?", "tool_call_id": _ID, "name": _PROBE.name},
+        {"role": "tool", "content": _RESULT, "tool_call_id": _ID, "name": _PROBE.name},
     ]
 
 
-def _renders(tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> str:
+def _rendered(tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> str:
     """What the template makes of messages; "" if it refuses."""
     try:
         return tokenizer.render_chat(messages, tools=[_PROBE.for_template()])

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.parsing import Tool
-from octavo.serving.dialect import Wants
+from octavo.parsing import TOOL_FORMATS, Tool, ToolFormat
+from octavo.serving.dialect import FALLBACK, Dialect, Wants
 
 Message = dict[str, Any]
 
@@ -16,25 +16,27 @@ TOOLS_HEAD = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
 )
-TOOLS_TAIL = (
-    "\n</tools>\n\nFor each function call, return a json object with function name and arguments "
-    "within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
-)
-"""What tells a model about its tools whose template does not: Qwen's words."""
+TOOLS_TAIL = "\n</tools>\n\nFor each function call, write its name and arguments like this:\n"
+"""What tells a model about its tools whose template does not: much as Qwen's does."""
 
 
-def shaped(messages: Sequence[Message], tools: Sequence[Tool], wants: Wants) -> list[Message]:
-    """The messages in the template's shape; those given are left as they are."""
+def shaped(messages: Sequence[Message], tools: Sequence[Tool], dialect: Dialect) -> list[Message]:
+    """The messages in the shape that the model's template wants; those given are left as they
+    are."""
+    wants = dialect.wants
     shown = [_with_arguments(message, wants) for message in messages]
     if wants.short_ids:
         shown = [_with_short_ids(message) for message in shown]
     if wants.thinking:
         shown = [_with_thinking(message) for message in shown]
-    if wants.plain:
-        shown = _as_text(shown, tools)
-    elif wants.single_calls:
+    if wants.single_calls and not wants.written:
         shown = _split(shown)
+    if wants.written:
+        shown = [_with_written_calls(message, dialect.format.tools) for message in shown]
+    if wants.answered:
+        shown = _with_written_results(shown)
+    if wants.described and tools:
+        shown = _described(shown, tools, dialect.format.tools)
     return shown if wants.system else _without_system(shown)
 
 
@@ -42,7 +44,7 @@ def _with_arguments(message: Message, wants: Wants) -> Message:
     calls = message.get("tool_calls")
     if not calls:
         return message
-    as_text = wants.text_arguments or wants.plain
+    as_text = wants.text_arguments or wants.written
     return {**message, "tool_calls": [_call(call, as_text) for call in calls]}
 
 
@@ -126,37 +128,44 @@ def _pairs(message: Message, calls: list[Message], results: list[Message]) -> li
     return shown + left
 
 
-def _as_text(messages: list[Message], tools: Sequence[Tool]) -> list[Message]:
-    """Tools, calls and results as text in system, assistant and user messages."""
+def _with_written_calls(message: Message, format: ToolFormat | None) -> Message:
+    """Calls as text, in the model's own format."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    texts = [message["content"]] if message.get("content") else []
+    texts += [_written(call["function"], format) for call in calls]
+    kept = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**kept, "content": "\n".join(texts)}
+
+
+def _written(function: Message, format: ToolFormat | None) -> str:
+    return (format or TOOL_FORMATS[FALLBACK]).written(function["name"], function["arguments"])
+
+
+def _with_written_results(messages: list[Message]) -> list[Message]:
+    """Results as a user's text; those in a row are one message."""
     shown: list[Message] = []
+    in_row = False
     for message in messages:
-        if message["role"] == "tool":
-            result = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
-            if shown and shown[-1].get("result"):
-                shown[-1]["content"] += "\n" + result
-            else:
-                shown.append({"role": "user", "content": result, "result": True})
-        elif message.get("tool_calls"):
-            shown.append({"role": message["role"], "content": _calls_as_text(message)})
-        else:
+        if message["role"] != "tool":
+            in_row = False
             shown.append(message)
-    shown = [{k: v for k, v in message.items() if k != "result"} for message in shown]
-    return _described(shown, tools) if tools else shown
+            continue
+        result = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
+        if in_row:
+            result = f"{shown.pop()['content']}\n{result}"
+        shown.append({"role": "user", "content": result})
+        in_row = True
+    return shown
 
 
-def _calls_as_text(message: Message) -> str:
-    parts = [message["content"]] if message.get("content") else []
-    for call in message["tool_calls"]:
-        function = call["function"]
-        name = json.dumps(function.get("name", ""))
-        inner = f'{{"name": {name}, "arguments": {function["arguments"]}}}'
-        parts.append(f"<tool_call>\n{inner}\n</tool_call>")
-    return "\n".join(parts)
-
-
-def _described(messages: list[Message], tools: Sequence[Tool]) -> list[Message]:
+def _described(
+    messages: list[Message], tools: Sequence[Tool], format: ToolFormat | None
+) -> list[Message]:
     lines = [json.dumps(tool.for_template(), ensure_ascii=False) for tool in tools]
-    text = TOOLS_HEAD + "\n".join(lines) + TOOLS_TAIL
+    example = _written({"name": "function_name", "arguments": '{"parameter": "value"}'}, format)
+    text = f"{TOOLS_HEAD}{chr(10).join(lines)}{TOOLS_TAIL}{example}"
     if messages and messages[0]["role"] == "system":
         first = {**messages[0], "content": f"{messages[0].get('content') or ''}\n\n{text}"}
         return [first, *messages[1:]]

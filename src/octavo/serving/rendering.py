@@ -20,7 +20,7 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "chat_templa
 def rendered_prompt(tokenizer: Tokenizer, dialect: Dialect, conversation: Conversation) -> str:
     """The prompt. Raises TemplateError if the template refuses."""
     tools = conversation.offered
-    messages = shaped(conversation.messages, tools, dialect.wants)
+    messages = shaped(conversation.messages, tools, dialect)
     goes_on = conversation.continue_final_message
     text = tokenizer.render_chat(
         messages,

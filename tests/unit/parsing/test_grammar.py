@@ -50,6 +50,13 @@ WRITTEN = {
 }
 
 
+def test_written_is_what_the_grammar_accepts() -> None:
+    for name, written in WRITTEN.items():
+        if (format := answer_format(name, "none")).tools is not None:
+            found = format.tools.written("get_weather", CITY)
+            assert found.replace("000000000", "abcdefgh1") == written
+
+
 def accepts(grammar: str, text: str) -> bool:
     """Whether the text is a whole answer."""
     matcher = llguidance.LLMatcher(
