@@ -86,6 +86,6 @@ def test_the_result_is_used(server: LiveServer) -> None:
         },
         {"role": "tool", "tool_call_id": "call_1", "content": '{"temperature": 31}'},
     ]
-    found = answer(server, messages=messages)
+    found = answer(server, messages=messages, tool_choice="none")
     assert "31" in found["message"]["content"]
     assert found["finish_reason"] == "stop"

@@ -49,6 +49,17 @@ def thinker(tiny_model: Path) -> Iterator[LiveServer]:
         yield live
 
 
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    control = ("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
+    folder = tmp_path_factory.mktemp("model") / "mistral"
+    options = ServerOptions(
+        served_model_names=(MODEL,), tool_parser="mistral_args", reasoning_parser="mistral"
+    )
+    with live_server(write_tiny_model(folder, control=control), server=options) as live:
+        yield live
+
+
 def say(answer: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": f"say:{answer}"}]
 
@@ -313,16 +324,6 @@ class TestControlTokens:
     """Models whose markers are control tokens, which answers do not show."""
 
     ANSWER = f"Well.[TOOL_CALLS]get_weather[ARGS]{PARIS}"
-
-    @pytest.fixture(scope="class")
-    def mistral(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-        control = ("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
-        folder = tmp_path_factory.mktemp("model") / "mistral"
-        options = ServerOptions(
-            served_model_names=(MODEL,), tool_parser="mistral_args", reasoning_parser="mistral"
-        )
-        with live_server(write_tiny_model(folder, control=control), server=options) as live:
-            yield live
 
     @pytest.mark.parametrize("choice", ["auto", "required"])
     def test_calls_and_thoughts_are_found(self, mistral: LiveServer, choice: str) -> None:

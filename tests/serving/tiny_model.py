@@ -71,7 +71,7 @@ def _byte_letters() -> dict[int, str]:
 
 CLOSERS = b'"}]1'
 CLOSERS_PEAK = 0.5
-"""What the script falls back to where a grammar forbids its word: what ends a JSON value soonest."""
+"""Where a grammar forbids its word the script falls back to what ends a JSON value soonest."""
 
 
 def script(token: int, position: int) -> int:
@@ -103,7 +103,8 @@ class Scripted(NullExecutable):
         logits = super()._logits(step, row, context)
         sequence = int((step.query_start[1:] <= row).sum())
         tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
-        logits[list(CLOSERS)] = CLOSERS_PEAK
+        for token in CLOSERS:
+            logits[token] = max(logits[token], CLOSERS_PEAK)
         wanted = said(tokens.tolist())
         if wanted is not None:
             logits[wanted] = 2 * PEAK
