@@ -69,9 +69,8 @@ def _byte_letters() -> dict[int, str]:
     return table
 
 
-CLOSERS = b'"}]1'
-CLOSERS_PEAK = 0.5
-"""Where a grammar forbids its word the script falls back to what ends a JSON value soonest."""
+CLOSERS = b'"}],1'
+"""Where a grammar forbids the wanted token: what ends a JSON value soonest, the best first."""
 
 
 def script(token: int, position: int) -> int:
@@ -99,14 +98,18 @@ def said(context: list[int]) -> int | None:
 class Scripted(NullExecutable):
     """Follows `script`, or what a message asks it to say."""
 
+    def wanted(self, context: list[int]) -> int | None:
+        """The next token, unless `script` knows it."""
+        return said(context)
+
     def _logits(self, step: Step, row: int, context: int) -> Floats:
         logits = super()._logits(step, row, context)
         sequence = int((step.query_start[1:] <= row).sum())
         tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
-        for token in CLOSERS:
-            logits[token] = max(logits[token], CLOSERS_PEAK)
-        wanted = said(tokens.tolist())
+        wanted = self.wanted(tokens.tolist())
         if wanted is not None:
+            logits[:] = 0.0
+            logits[list(CLOSERS)] = [0.5, 0.4, 0.3, 0.2, 0.1]
             logits[wanted] = 2 * PEAK
         elif tokens[-1] == LAST:  # where a grammar forbids the end: close the string, the object
             logits[[END, ord('"')]] = 2 * PEAK, PEAK
@@ -118,6 +121,8 @@ class Scripted(NullExecutable):
 class FastScript(NullBackend):
     """Steps take no time."""
 
+    executable: type[Scripted] = Scripted
+
     def __init__(self, step_s: float = 0.0) -> None:
         super().__init__(script, step_s)
         self._seconds = step_s
@@ -125,7 +130,7 @@ class FastScript(NullBackend):
     def compile(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> Executable:
-        return Scripted(config, options, script, self._seconds)
+        return self.executable(config, options, script, self._seconds)
 
 
 class SlowScript(FastScript):
