@@ -137,6 +137,20 @@ def test_cancelling_frees_everything(slow: Client) -> None:
     slow.live.wait_idle()
 
 
+def test_many_cancelled_streams_leave_a_server(slow: Client) -> None:
+    """The ends of cancelled calls run when their calls are gone already."""
+    for _ in range(40):
+        fields = request(sampling={"max_tokens": 2000, "ignore_eos": True})
+        calls = [slow.generation.GenerateStream(fields, metadata=KEY) for _ in range(4)]
+        for call in calls[:2]:
+            next(call)
+        for call in calls:
+            call.cancel()
+    slow.live.http.headers["Authorization"] = "Bearer secret"
+    slow.live.wait_idle()
+    assert slow.generation.Generate(request(), metadata=KEY, timeout=20).choices[0].text == "bcdef"
+
+
 def test_a_deadline_ends_the_call(slow: Client) -> None:
     slow.live.http.headers["Authorization"] = "Bearer secret"
     fields = request(sampling={"max_tokens": 2000, "ignore_eos": True})

@@ -35,6 +35,7 @@ async def noted(context: Any) -> AsyncIterator[None]:
         yield
         return
     await context.send_initial_metadata((("x-request-id", record.request_id),))
+    peer = context.peer()  # now: once the call is gone, asking its context is a crash
     gone = False
     try:
         yield
@@ -44,7 +45,7 @@ async def noted(context: Any) -> AsyncIterator[None]:
     finally:
         record.over = True
         status = grpc.StatusCode.CANCELLED.name if gone else _status(context)
-        log_request(record, status, context.peer())
+        log_request(record, status, peer)
 
 
 def _status(context: Any) -> str:
