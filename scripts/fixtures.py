@@ -64,6 +64,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 12}),
     "glm4": ("Glm4", {"attention_bias": True, "head_dim": 8, "partial_rotary_factor": 0.5}),
     "phi3-longrope": ("Phi3", {"rope_parameters": _LONGROPE}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 12, "use_bias": True}),
+    "stablelm": ("StableLm", {"use_qkv_bias": True, "partial_rotary_factor": 0.25}),
+    "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 12, "logit_scale": 0.25}),
+    "gpt-neox": ("GPTNeoX", {"rotary_pct": 0.5, "num_key_value_heads": HEADS}),
+    "gpt-neox-serial": (
+        "GPTNeoX",
+        {"use_parallel_residual": False, "num_key_value_heads": HEADS},
+    ),
+    "opt": ("OPT", {"ffn_dim": 64, "word_embed_proj_dim": 32, "num_key_value_heads": HEADS}),
     "llama-bias": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-yarn": (
         "Llama",

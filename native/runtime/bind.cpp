@@ -69,6 +69,8 @@ Elementwise elementwise_of(const std::string& name) {
   if (name == "scale") return Elementwise::kScale;
   if (name == "silu") return Elementwise::kSilu;
   if (name == "gelu") return Elementwise::kGelu;
+  if (name == "gelu_erf") return Elementwise::kGeluErf;
+  if (name == "relu") return Elementwise::kRelu;
   if (name == "softcap") return Elementwise::kSoftcap;
   throw std::invalid_argument("executor: unknown elementwise operator " + name);
 }
@@ -84,17 +86,20 @@ KvType kv_type_of(const std::string& name) {
 void bind_instructions(nb::class_<Executor>& c) {
   c.def(
       "embed",
-      [](Executor& e, int matrix, int out, float scale) {
-        e.add(make(EmbedSpec{matrix, out, scale}));
+      [](Executor& e, int matrix, int out, float scale, bool by_position, int32_t offset) {
+        if (by_position) e.limit_positions(matrix, offset);
+        e.add(make(EmbedSpec{matrix, out, scale, by_position, offset}));
       },
-      "matrix"_a, "out"_a, "scale"_a);
+      "matrix"_a, "out"_a, "scale"_a, "by_position"_a, "offset"_a);
   c.def(
       "norm",
-      [](Executor& e, const std::string& rows, int in, std::vector<float> weight, float eps,
-         float offset, int out_f32, int out_q8) {
-        e.add(make(NormSpec{rows_of(rows), in, std::move(weight), eps, offset, out_f32, out_q8}));
+      [](Executor& e, const std::string& rows, int in, std::vector<float> weight,
+         std::vector<float> bias, bool centred, float eps, float offset, int out_f32, int out_q8) {
+        e.add(make(NormSpec{rows_of(rows), in, std::move(weight), std::move(bias), centred, eps,
+                            offset, out_f32, out_q8}));
       },
-      "rows"_a, "input"_a, "weight"_a, "eps"_a, "offset"_a, "out_f32"_a, "out_q8"_a);
+      "rows"_a, "input"_a, "weight"_a, "bias"_a, "centred"_a, "eps"_a, "offset"_a, "out_f32"_a,
+      "out_q8"_a);
   c.def(
       "quantize",
       [](Executor& e, const std::string& rows, int in, int out) {

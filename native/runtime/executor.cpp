@@ -179,6 +179,11 @@ void Executor::copy_blocks(const int32_t* pairs, int64_t count) {
   }
 }
 
+void Executor::limit_positions(int table, int32_t offset) {
+  require(offset >= 0 && offset < matrices_.at(table).n, "the offset is outside the table");
+  position_limit_ = std::min<int64_t>(position_limit_, matrices_.at(table).n - offset);
+}
+
 int64_t Executor::vocabulary() const {
   return matrices_.empty() ? 0 : matrices_.front().n;
 }
@@ -190,7 +195,7 @@ void Executor::check(const StepView& s) const {
   require(kv_.layers.empty() || kv_.data != nullptr, "step before allocate_kv");
   for (int32_t t = 0; t < s.num_tokens; ++t) {
     require(s.tokens[t] >= 0 && s.tokens[t] < vocabulary(), "a token id is out of range");
-    require(s.positions[t] >= 0, "a position is negative");
+    require(s.positions[t] >= 0 && s.positions[t] < position_limit_, "a position is out of range");
     require(kv_.layers.empty() || (s.slots[t] >= 0 && s.slots[t] / kBlockTokens < kv_.num_blocks),
             "a slot is out of range");
   }

@@ -49,6 +49,8 @@ class Executor {
   void allocate_arena(size_t bytes);
 
   void add(std::unique_ptr<Instruction> instruction);
+  // A table is read by position + offset: later positions are an error.
+  void limit_positions(int table, int32_t offset);
 
   // KV cache: one entry per layer, {num_kv_heads, head_dim}. Returns the bytes of one block.
   size_t define_kv(const std::vector<std::pair<int32_t, int32_t>>& layers, KvType type);
@@ -87,6 +89,7 @@ class Executor {
   int64_t max_tokens_;
   int64_t max_rows_;
   std::vector<PanelMatrix> matrices_;
+  int64_t position_limit_ = INT32_MAX;
   std::vector<size_t> matrix_offsets_;
   size_t weight_bytes_ = 0;
   Arena weights_;

@@ -10,20 +10,25 @@
 namespace octavo {
 
 enum class Activation : int32_t { kNone, kSilu, kGelu };
-enum class Elementwise : int32_t { kAdd, kMul, kScale, kSilu, kGelu, kSoftcap };
+enum class Elementwise : int32_t { kAdd, kMul, kScale, kSilu, kGelu, kGeluErf, kRelu, kSoftcap };
 
-// buffer[t] = table row tokens[t], times scale.
+// buffer[t] = table row tokens[t], or positions[t] + offset, times scale.
 struct EmbedSpec {
   int matrix;
   int out;
   float scale;
+  bool by_position;
+  int32_t offset;
 };
 
-// Each run of weight.size() elements of a row normalised; to out_f32, out_q8 or both.
+// Each run of weight.size() elements of a row normalised; to out_f32, out_q8 or both. centred: a
+// layer norm of whole rows, plus bias if there is one; else an RMS norm.
 struct NormSpec {
   Rows rows;
   int in;
   std::vector<float> weight;
+  std::vector<float> bias;
+  bool centred;
   float eps;
   float offset;
   int out_f32;

@@ -107,12 +107,16 @@ class Executor:
         logit_rows: _Int32s,
         batch: SamplingBatch,
     ) -> tuple[Any, Any, Any, Any, Any]: ...
-    def embed(self, matrix: int, out: int, scale: float) -> None: ...
+    def embed(
+        self, matrix: int, out: int, scale: float, by_position: bool, offset: int
+    ) -> None: ...
     def norm(
         self,
         rows: str,
         input: int,
         weight: list[float],
+        bias: list[float],
+        centred: bool,
         eps: float,
         offset: float,
         out_f32: int,

@@ -14,6 +14,8 @@ from octavo.backends.testing import Layout
 from octavo.graph import (
     AttentionAttrs,
     Attrs,
+    EmbedPositionsAttrs,
+    LayerNormAttrs,
     NoAttrs,
     Op,
     RmsNormAttrs,
@@ -80,6 +82,29 @@ def embed_cases() -> Iterator[Case]:
         )
     yield Case("embed-one", Op.EMBED, ((1,), (3, 8)), Layout((1,)))
     yield Case("embed-odd", Op.EMBED, ((5,), (9, 7)), Layout((5,)))
+
+
+def position_cases() -> Iterator[Case]:
+    """Rows by position, from the table's start and from behind it, whole and in chunks."""
+    for scheme in FLOAT:
+        for offset in (0, 2):
+            attrs = EmbedPositionsAttrs(offset)
+            name = f"embed_positions-{scheme}-offset{offset}"
+            layout = Layout((9,), chunk=4)
+            yield Case(name, Op.EMBED_POSITIONS, ((37, 64),), layout, attrs, scheme=scheme)
+
+
+def layer_norm_cases() -> Iterator[Case]:
+    """Sizes around a vector's, with and without bias; tiny, huge and shifted inputs."""
+    for t, features in ((1, 64), (3, 576), (7, 37), (5, 15), (2, 1025)):
+        for bias in (False, True):
+            shapes = ((t, features), (features,)) + (((features,),) if bias else ())
+            name = f"layer_norm-{t}x{features}" + ("-bias" if bias else "")
+            yield Case(name, Op.LAYER_NORM, shapes, Layout((t,)), LayerNormAttrs(1e-5))
+    for size, eps in ((1e-3, 1e-5), (1e3, 1e-5), (1e-4, 1e-2)):
+        name = f"layer_norm-size{size}-eps{eps}"
+        shapes = ((3, 128), (128,), (128,))
+        yield Case(name, Op.LAYER_NORM, shapes, Layout((3,)), LayerNormAttrs(eps), size=size)
 
 
 def norm_cases() -> Iterator[Case]:
@@ -186,8 +211,10 @@ def elementwise_cases() -> Iterator[Case]:
         yield Case(f"scale-{size}", Op.SCALE, one, layout, ScaleAttrs(-0.37))
         yield Case(f"silu-{size}", Op.SILU, one, layout)
         yield Case(f"gelu-{size}", Op.GELU, one, layout)
+        yield Case(f"gelu_erf-{size}", Op.GELU_ERF, one, layout)
+        yield Case(f"relu-{size}", Op.RELU, one, layout)
         yield Case(f"softcap-{size}", Op.SOFTCAP, one, layout, SoftcapAttrs(0.7))
-    for op in (Op.SILU, Op.GELU):
+    for op in (Op.SILU, Op.GELU, Op.GELU_ERF):
         yield Case(f"{op.value}-huge", op, ((4, 64),), Layout((4,)), size=200.0)
         yield Case(f"{op.value}-tiny", op, ((4, 64),), Layout((4,)), size=1e-4)
     wide = ((4, 64),)
@@ -205,7 +232,9 @@ def row_cases() -> Iterator[Case]:
 CASES: tuple[Case, ...] = (
     *linear_cases(),
     *embed_cases(),
+    *position_cases(),
     *norm_cases(),
+    *layer_norm_cases(),
     *rope_cases(),
     *attention_cases(),
     *elementwise_cases(),

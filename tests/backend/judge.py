@@ -82,8 +82,10 @@ def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
     if case.op is Op.ROPE:
         pairs = case.shapes[1][0]
         return [arrays[0], (10000.0 ** -(np.arange(pairs) / pairs)).astype(np.float32)]
-    if case.op is Op.RMS_NORM:
-        return [arrays[0], rng.normal(0.5, 0.5, case.shapes[1]).astype(np.float32)]
+    if case.op is Op.EMBED_POSITIONS:
+        return [random_tensor("table", case.scheme, case.shapes[0], case.seed)]
+    if case.op in (Op.RMS_NORM, Op.LAYER_NORM):
+        return [arrays[0], *(rng.normal(0.5, 0.5, s).astype(np.float32) for s in case.shapes[1:])]
     return list(arrays)
 
 

@@ -14,7 +14,9 @@ from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import (
     AttentionAttrs,
     Attrs,
+    EmbedPositionsAttrs,
     KvWriteAttrs,
+    LayerNormAttrs,
     NoAttrs,
     Op,
     RmsNormAttrs,
@@ -33,6 +35,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.tokens = Value("tokens", ("T",), "input")
+        self.positions = Value("positions", ("T",), "input")
         self._nodes: list[Node] = []
         self._stored: dict[str, Value] = {}
         self._constants: dict[str, NDArray[np.float32]] = {}
@@ -60,6 +63,11 @@ class GraphBuilder:
         """table[V, D] -> rows of the step's tokens [T, D]."""
         return self._result(Op.EMBED, (self.tokens, table), NoAttrs(), name)
 
+    def embed_positions(self, table: Value, offset: int = 0, *, name: str = "places") -> Value:
+        """table[P, D] -> rows of the step's positions [T, D]."""
+        inputs = (self.positions, table)
+        return self._result(Op.EMBED_POSITIONS, inputs, EmbedPositionsAttrs(offset), name)
+
     def linear(
         self, x: Value, weight: Value, bias: Value | None = None, *, name: str = "linear"
     ) -> Value:
@@ -71,6 +79,12 @@ class GraphBuilder:
     ) -> Value:
         """Normalise each run of len(weight) features of x[M, G*D]."""
         return self._result(Op.RMS_NORM, (x, weight), RmsNormAttrs(eps, unit_offset), name)
+
+    def layer_norm(
+        self, x: Value, weight: Value, bias: Value | None, eps: float, *, name: str = "norm"
+    ) -> Value:
+        """Centre and normalise each row of x[M, D]."""
+        return self._result(Op.LAYER_NORM, (x, weight, bias), LayerNormAttrs(eps), name)
 
     def rope(self, x: Value, inv_freq: Value, attrs: RopeAttrs, *, name: str = "rope") -> Value:
         """Rotate the heads of x[T, H*head_dim] by their positions."""
@@ -103,6 +117,14 @@ class GraphBuilder:
     def gelu(self, x: Value, *, name: str = "gelu") -> Value:
         """Tanh approximation of x * Phi(x)."""
         return self._result(Op.GELU, (x,), NoAttrs(), name)
+
+    def gelu_erf(self, x: Value, *, name: str = "gelu") -> Value:
+        """x * Phi(x)."""
+        return self._result(Op.GELU_ERF, (x,), NoAttrs(), name)
+
+    def relu(self, x: Value, *, name: str = "relu") -> Value:
+        """max(x, 0)."""
+        return self._result(Op.RELU, (x,), NoAttrs(), name)
 
     def softcap(self, x: Value, cap: float, *, name: str = "softcap") -> Value:
         """cap * tanh(x / cap)."""

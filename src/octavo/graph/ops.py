@@ -18,9 +18,11 @@ Shape: TypeAlias = tuple[Dim, ...]
 class Op(Enum):
     # Tables and products
     EMBED = "embed"  # tokens[T], table[V, D] -> [T, D]
+    EMBED_POSITIONS = "embed_positions"  # positions[T], table[P, D] -> [T, D]
     LINEAR = "linear"  # x[M, K], weight[N, K], bias[N]? -> [M, N]
     # Normalisation
     RMS_NORM = "rms_norm"  # x[M, G*D], weight[D] -> same; each run of D elements on its own
+    LAYER_NORM = "layer_norm"  # x[M, D], weight[D], bias[D]? -> same
     # Position and attention
     ROPE = "rope"  # x[T, H*head_dim], inv_freq[rotary/2] -> same
     KV_WRITE = "kv_write"  # k[T, Hkv*head_dim], v[same] -> nothing; writes the paged cache
@@ -31,6 +33,8 @@ class Op(Enum):
     SCALE = "scale"  # x -> x * factor
     SILU = "silu"  # x -> x * sigmoid(x)
     GELU = "gelu"  # x -> tanh approximation of x * Phi(x)
+    GELU_ERF = "gelu_erf"  # x -> x * Phi(x), exactly
+    RELU = "relu"  # x -> max(x, 0)
     SOFTCAP = "softcap"  # x -> cap * tanh(x / cap)
     # Rows
     SELECT_ROWS = "select_rows"  # x[T, D] -> [R, D]: the rows that need logits
@@ -47,6 +51,20 @@ class RmsNormAttrs:
 
     eps: float
     unit_offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class LayerNormAttrs:
+    """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias (Ba et al. 2016)."""
+
+    eps: float
+
+
+@dataclass(frozen=True)
+class EmbedPositionsAttrs:
+    """Row of position p: table[p + offset]."""
+
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,11 +115,21 @@ class SoftcapAttrs:
 
 
 Attrs: TypeAlias = (
-    NoAttrs | RmsNormAttrs | RopeAttrs | KvWriteAttrs | AttentionAttrs | ScaleAttrs | SoftcapAttrs
+    NoAttrs
+    | RmsNormAttrs
+    | LayerNormAttrs
+    | EmbedPositionsAttrs
+    | RopeAttrs
+    | KvWriteAttrs
+    | AttentionAttrs
+    | ScaleAttrs
+    | SoftcapAttrs
 )
 
 ATTRS_OF: dict[Op, type[Attrs]] = {
     Op.RMS_NORM: RmsNormAttrs,
+    Op.LAYER_NORM: LayerNormAttrs,
+    Op.EMBED_POSITIONS: EmbedPositionsAttrs,
     Op.ROPE: RopeAttrs,
     Op.KV_WRITE: KvWriteAttrs,
     Op.ATTENTION: AttentionAttrs,

@@ -15,7 +15,9 @@ from octavo.graph.ops import (
     ATTRS_OF,
     AttentionAttrs,
     Attrs,
+    EmbedPositionsAttrs,
     KvWriteAttrs,
+    LayerNormAttrs,
     NoAttrs,
     Op,
     RmsNormAttrs,
@@ -79,6 +81,14 @@ def _embed(shapes: Sequence[Shape], attrs: NoAttrs) -> Shape:
     return ("T", table[1])
 
 
+def _embed_positions(shapes: Sequence[Shape], attrs: EmbedPositionsAttrs) -> Shape:
+    positions, table = shapes
+    _expect(positions == ("T",), f"positions {list(positions)}", "positions [T]")
+    fits = 0 <= attrs.offset < int(table[0])
+    _expect(fits, f"offset {attrs.offset} in {table[0]} rows", "an offset inside the table")
+    return ("T", table[1])
+
+
 def _linear(shapes: Sequence[Shape | None], attrs: NoAttrs) -> Shape:
     x, weight, bias = shapes
     assert x is not None
@@ -99,6 +109,16 @@ def _rms_norm(shapes: Sequence[Shape], attrs: RmsNormAttrs) -> Shape:
     _expect(divides, f"x {list(x)} and weight {list(weight)}", wanted)
     _finite("eps", attrs.eps)
     _expect(attrs.unit_offset in (0, 1), f"unit_offset {attrs.unit_offset}", "0 or 1")
+    return x
+
+
+def _layer_norm(shapes: Sequence[Shape | None], attrs: LayerNormAttrs) -> Shape:
+    x, *stored = shapes
+    assert x is not None
+    for name, shape in zip(("weight", "bias"), stored, strict=True):
+        fits = shape is None or shape[0] == x[1]
+        _expect(fits, f"x {list(x)} and {name} {list(shape or ())}", f"x [M, D] and {name} [D]")
+    _finite("eps", attrs.eps)
     return x
 
 
@@ -176,10 +196,16 @@ def _stored(name: str, rank: int, *, optional: bool = False) -> Operand:
 
 RULES: dict[Op, Rule] = {
     Op.EMBED: Rule((Operand("tokens", 1, ("input",)), _stored("table", 2)), _embed),
+    Op.EMBED_POSITIONS: Rule(
+        (Operand("positions", 1, ("input",)), _stored("table", 2)), _embed_positions
+    ),
     Op.LINEAR: Rule(
         (_activation("x"), _stored("weight", 2), _stored("bias", 1, optional=True)), _linear
     ),
     Op.RMS_NORM: Rule((_activation("x"), _stored("weight", 1)), _rms_norm),
+    Op.LAYER_NORM: Rule(
+        (_activation("x"), _stored("weight", 1), _stored("bias", 1, optional=True)), _layer_norm
+    ),
     Op.ROPE: Rule((_activation("x"), _stored("inv_freq", 1)), _rope),
     Op.KV_WRITE: Rule((_activation("k"), _activation("v")), _kv_write),
     Op.ATTENTION: Rule((_activation("q"),), _attention),
@@ -188,6 +214,8 @@ RULES: dict[Op, Rule] = {
     Op.SCALE: Rule((_activation("x"),), _scale),
     Op.SILU: Rule((_activation("x"),), _same),
     Op.GELU: Rule((_activation("x"),), _same),
+    Op.GELU_ERF: Rule((_activation("x"),), _same),
+    Op.RELU: Rule((_activation("x"),), _same),
     Op.SOFTCAP: Rule((_activation("x"),), _softcap),
     Op.SELECT_ROWS: Rule((_activation("x"),), _select_rows),
 }

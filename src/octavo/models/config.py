@@ -56,8 +56,10 @@ class ModelConfig:
     logit_softcap: float | None = None
     residual_scale: float = 1.0  # what every block's result is multiplied by (granite)
     logit_scale: float = 1.0
+    parallel_blocks: bool = False  # attention and MLP read the same input (gpt-neox)
     ropeless_layers: tuple[bool, ...] = ()  # per layer; empty: all rotate
-    activation: str = "silu"
+    activation: str = "silu"  # or "gelu" (tanh), "gelu_erf", "relu"
+    norm_kind: str = "rms"  # or "layer"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 

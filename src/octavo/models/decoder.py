@@ -170,8 +170,19 @@ class Decoder:
         c, g = self.config, self.graph
         gate = self._project(x, "ffn_gate", c.intermediate_size, biased)
         up = self._project(x, "ffn_up", c.intermediate_size, biased)
-        active = g.gelu(gate) if c.activation == "gelu" else g.silu(gate)
-        return self._project(g.mul(active, up), "ffn_down", c.hidden_size, biased)
+        return self._project(g.mul(self._active(gate), up), "ffn_down", c.hidden_size, biased)
+
+    def mlp(self, x: Value, *, biased: bool | None = None) -> Value:
+        """down(activation(up(x))); biases where the file has them."""
+        c = self.config
+        up = self._project(x, "ffn_up", c.intermediate_size, biased)
+        return self._project(self._active(up), "ffn_down", c.hidden_size, biased)
+
+    def embed_positions(self, offset: int = 0) -> Value:
+        """Rows of a learned table, one a position."""
+        rows = self.config.context_length + offset
+        table = self.weight("position_embd.weight", rows, self.config.hidden_size)
+        return self.graph.embed_positions(table, offset)
 
     def add(self, residual: Value, branch: Value) -> Value:
         """The residual stream plus a block's result, scaled where the family does so."""
@@ -203,7 +214,17 @@ class Decoder:
     def _norm(self, x: Value, weight: str, size: int, name: str) -> Value:
         c = self.config
         stored = self.weight(weight, size)
+        if c.norm_kind == "layer":
+            biased = self._weights.has(bias := weight.removesuffix("weight") + "bias")
+            shift = self.weight(bias, size) if biased else None
+            return self.graph.layer_norm(x, stored, shift, c.norm_eps, name=name)
         return self.graph.rms_norm(x, stored, c.norm_eps, c.norm_unit_offset, name=name)
+
+    def _active(self, x: Value) -> Value:
+        """By the config's activation."""
+        g = self.graph
+        by_name = {"gelu": g.gelu, "gelu_erf": g.gelu_erf, "relu": g.relu}
+        return by_name.get(self.config.activation, g.silu)(x)
 
     def _head_norm(self, x: Value, name: str, size: int | None) -> Value:
         size = size or int(x.shape[1])

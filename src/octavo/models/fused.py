@@ -1,11 +1,17 @@
-"""Tensors that a file stores joined, as views of their own: no number is copied."""
+"""Tensors as graphs want them where a file stores them joined, mixed or turned; views where that is
+enough."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from octavo.models.config import ModelConfig
-from octavo.weights.tensor import Tensor
+from octavo.weights import dequantize
+from octavo.weights.tensor import Tensor, float32_tensor
 
 Tensors = Mapping[str, Tensor]
 
@@ -20,6 +26,30 @@ def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
     """blk.N.ffn_up [2 * intermediate, ...] -> ffn_gate, then ffn_up."""
     size = config.intermediate_size
     return _split(tensors, "ffn_up", {"ffn_gate": size, "ffn_up": size})
+
+
+def split_qkv_by_head(config: ModelConfig, tensors: Tensors) -> Tensors:
+    """The same where q, k and v of one head follow each other: GPT-NeoX's own files. Copies."""
+    place = np.arange(3 * config.num_heads * config.head_dim)
+    order = place.reshape(config.num_heads, 3, config.head_dim).swapaxes(0, 1).reshape(-1)
+    return split_qkv(config, {name: _ordered(name, t, order) for name, t in tensors.items()})
+
+
+def transposed(tensors: Tensors, names: tuple[str, ...]) -> Tensors:
+    """Every layer's weights of these names [K, N] as [N, K]: GPT-2's own files. Copies."""
+    found = dict(tensors)
+    for name, tensor in tensors.items():
+        if name.endswith(tuple(f".{wanted}.weight" for wanted in names)):
+            values = dequantize(tensor)
+            found[name] = float32_tensor(name, np.ascontiguousarray(values.T))
+    return found
+
+
+def _ordered(name: str, tensor: Tensor, order: NDArray[np.intp]) -> Tensor:
+    if ".attn_qkv." not in name or tensor.shape[0] != len(order):
+        return tensor
+    rows = tensor.data.reshape(len(order), -1)[order]
+    return replace(tensor, data=rows.reshape(-1))
 
 
 def _split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:

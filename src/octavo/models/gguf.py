@@ -7,6 +7,7 @@ from octavo.models.config import ModelConfig, RopeConfig
 from octavo.models.source import Source
 from octavo.weights.tensor import Checkpoint
 
+_RMS_EPS = "attention.layer_norm_rms_epsilon"
 _SCALINGS = ("none", "linear", "yarn")
 """Llama 3's own scaling comes as a tensor of divisors instead."""
 
@@ -19,6 +20,7 @@ def read_gguf(checkpoint: Checkpoint, architecture: str, family: str) -> tuple[M
     heads = source.size("attention.head_count")
     head_dim = source.size("attention.key_length", max(1, hidden // heads))
     _check_value_length(source, head_dim)
+    rms = source.has(_RMS_EPS) or not source.has("attention.layer_norm_epsilon")
     config = ModelConfig(
         architecture=family,
         name=general.text("general.name", checkpoint.path.stem),
@@ -29,7 +31,8 @@ def read_gguf(checkpoint: Checkpoint, architecture: str, family: str) -> tuple[M
         num_kv_heads=source.size("attention.head_count_kv", heads),
         head_dim=head_dim,
         intermediate_size=source.size("feed_forward_length"),
-        norm_eps=source.number("attention.layer_norm_rms_epsilon"),
+        norm_eps=source.number(_RMS_EPS if rms else "attention.layer_norm_epsilon"),
+        norm_kind="rms" if rms else "layer",
         context_length=source.size("context_length"),
         rope=_rope(source, head_dim),
         bos_token_id=general.token_id("tokenizer.ggml.bos_token_id"),

@@ -11,7 +11,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.fused import split_gate_up
 from octavo.models.source import Source
-from octavo.weights.tensor import Tensor
+from octavo.weights.tensor import Checkpoint, Tensor
 
 
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
@@ -19,9 +19,9 @@ def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     return replace(config, rope=replace(config.rope, interleaved=True))
 
 
-def fit(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def fit(config: ModelConfig, checkpoint: Checkpoint) -> Mapping[str, Tensor]:
     """gate and up as tensors of their own."""
-    return split_gate_up(config, tensors)
+    return split_gate_up(config, checkpoint.tensors)
 
 
 def build(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:

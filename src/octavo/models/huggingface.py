@@ -18,13 +18,16 @@ _ACTIVATIONS = {
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu",
     "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu": "gelu_erf",
+    "relu": "relu",
 }
 
 
 def read_config_json(checkpoint: Checkpoint, family: str) -> tuple[ModelConfig, Source]:
     """The config by config.json's common keys, and the source of the family's own ones."""
     outer = Source(checkpoint, checkpoint.metadata)
-    source = outer.under(outer.table("text_config") or checkpoint.metadata)
+    source = outer.under(_renamed(outer.table("text_config") or checkpoint.metadata))
     hidden = source.size("hidden_size")
     heads = source.size("num_attention_heads")
     head_dim = source.size("head_dim", max(1, hidden // heads))
@@ -38,7 +41,8 @@ def read_config_json(checkpoint: Checkpoint, family: str) -> tuple[ModelConfig, 
         num_kv_heads=source.size("num_key_value_heads", heads),
         head_dim=head_dim,
         intermediate_size=source.size("intermediate_size"),
-        norm_eps=source.number("rms_norm_eps"),
+        norm_eps=source.number(_first(source, _NORM_EPS), _usual_eps(source)),
+        norm_kind="rms" if source.has("rms_norm_eps") else "layer",
         context_length=source.size("max_position_embeddings"),
         rope=rope_of(source, head_dim),
         activation=_activation(source),
@@ -46,6 +50,41 @@ def read_config_json(checkpoint: Checkpoint, family: str) -> tuple[ModelConfig, 
         eos_token_ids=_eos_ids(source),
     )
     return config, source
+
+
+_SPELLINGS = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings",
+    "n_inner": "intermediate_size",
+    "ffn_dim": "intermediate_size",
+    "ffn_hidden_size": "intermediate_size",
+}
+
+
+def _renamed(keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """GPT-2's and OPT's names for what others call otherwise; GPT-2's MLP is four times as wide as
+    the model unless it says otherwise."""
+    new = {_SPELLINGS.get(key, key): value for key, value in keys.items()}
+    hidden = new.get("hidden_size")
+    gpt2 = keys.get("model_type") == "gpt2" and isinstance(hidden, int)
+    if gpt2 and new.get("intermediate_size") is None:
+        new["intermediate_size"] = 4 * int(hidden or 0)
+    return new
+
+
+_NORM_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+
+
+def _usual_eps(source: Source) -> float | None:
+    """OPT's config says nothing about it."""
+    return 1e-5 if source.get("model_type") == "opt" else None
+
+
+def _first(source: Source, keys: tuple[str, ...]) -> str:
+    """The first key that is there; the first one where none is, for the error to name."""
+    return next((key for key in keys if source.has(key)), keys[0])
 
 
 def layer_types(source: Source, num_layers: int) -> tuple[bool, ...] | None:
@@ -128,7 +167,8 @@ def _numbers(source: Source, defaults: Mapping[str, float | None]) -> dict[str, 
 
 
 def _activation(source: Source) -> str:
-    key = "hidden_activation" if source.has("hidden_activation") else "hidden_act"
+    keys = ("hidden_activation", "activation_function", "activation", "hidden_act")
+    key = next((key for key in keys if source.has(key)), "hidden_act")
     name = source.text(key, "silu")
     if name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)

@@ -8,7 +8,22 @@ from dataclasses import dataclass, replace
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
-from octavo.models import gemma2, gemma3, glm4, llama, olmo2, phi3, qwen2, qwen3
+from octavo.models import (
+    cohere2,
+    gemma2,
+    gemma3,
+    glm4,
+    gpt2,
+    gptneox,
+    llama,
+    olmo2,
+    opt,
+    phi3,
+    qwen2,
+    qwen3,
+    stablelm,
+    starcoder2,
+)
 from octavo.models.config import ModelConfig, validate_config
 from octavo.models.gguf import read_gguf
 from octavo.models.huggingface import read_config_json
@@ -29,7 +44,7 @@ class Family:
     json_names: tuple[str, ...]
     adjust: Callable[[ModelConfig, Source], ModelConfig]
     build: Callable[[ModelConfig, Mapping[str, Tensor]], Graph]
-    fit: Callable[[ModelConfig, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
+    fit: Callable[[ModelConfig, Checkpoint], Mapping[str, Tensor]] | None = None
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -44,6 +59,12 @@ FAMILIES: tuple[Family, ...] = (
     Family("exaone4", ("exaone4",), ("exaone4",), olmo2.adjust_exaone4, olmo2.build_exaone4),
     Family("granite", ("granite",), ("granite",), llama.adjust_granite, llama.build),
     Family("smollm3", ("smollm3",), ("smollm3",), llama.adjust_smollm3, llama.build),
+    Family("starcoder2", ("starcoder2",), ("starcoder2",), starcoder2.adjust, starcoder2.build),
+    Family("stablelm", ("stablelm",), ("stablelm",), stablelm.adjust, stablelm.build),
+    Family("cohere2", ("cohere2",), ("cohere2",), cohere2.adjust, cohere2.build),
+    Family("gpt2", ("gpt2",), ("gpt2",), gpt2.adjust, gpt2.build, gpt2.fit),
+    Family("gptneox", ("gptneox",), ("gpt_neox",), gptneox.adjust, gptneox.build, gptneox.fit),
+    Family("opt", (), ("opt",), opt.adjust, opt.build),
     Family("glm4", ("glm4",), ("glm4",), glm4.adjust, glm4.build, glm4.fit),
 )
 
@@ -68,7 +89,7 @@ def fit_tensors(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
     fit = _family_by_key(config).fit
     if fit is None:
         return checkpoint
-    return replace(checkpoint, tensors=fit(config, checkpoint.tensors))
+    return replace(checkpoint, tensors=fit(config, checkpoint))
 
 
 def build_graph(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:

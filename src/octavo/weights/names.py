@@ -29,10 +29,15 @@ _GATED_MLP = {
 _TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
+    "model.norm.bias": "output_norm.bias",
+    "model.embed_positions.weight": "position_embd.weight",
     "lm_head.weight": "output.weight",
 }
 # Buffers that old exports stored; they are computed from the config.
-_IGNORED = re.compile(r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$")
+_IGNORED = re.compile(
+    r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$|\.attn\.(masked_)?bias$"
+    r"|\.attention\.(masked_)?bias$"
+)
 _LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
 
 
@@ -42,12 +47,16 @@ class FamilyNames:
 
     layer: module path inside a layer -> canonical name; each has a weight.
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
-    strip: prefix to take off every name; names that start with one of `skip` are left out.
+    rename: other spellings of a name's beginning -> the usual ones. positions: there is a table of
+    learned positions. strip: prefix to take off every name; names that start with one of `skip`
+    are left out.
     """
 
     layer: Mapping[str, str]
     biases: frozenset[str] = frozenset()
     may_bias: frozenset[str] = frozenset()
+    rename: tuple[tuple[str, str], ...] = ()
+    positions: bool = False
     strip: str = ""
     skip: tuple[str, ...] = ()
 
@@ -85,6 +94,40 @@ _WITHOUT_HEAD_NORMS = {
 }
 _QKV_BIASES = frozenset({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
 
+_STARCODER2 = {
+    **_ATTENTION,
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+_OPT = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.out_proj": "attn_output",
+    "fc1": "ffn_up",
+    "fc2": "ffn_down",
+    "self_attn_layer_norm": "attn_norm",
+    "final_layer_norm": "ffn_norm",
+}
+_GPT2 = {
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+}
+_NEOX = {
+    "attention.query_key_value": "attn_qkv",
+    "attention.dense": "attn_output",
+    "mlp.dense_h_to_4h": "ffn_up",
+    "mlp.dense_4h_to_h": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
 FAMILIES: dict[str, FamilyNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -95,6 +138,46 @@ FAMILIES: dict[str, FamilyNames] = {
     "olmo2": FamilyNames(_POST_NORMS),
     "olmo3": FamilyNames(_POST_NORMS),
     "exaone4": FamilyNames(_POST_NORMS),
+    "cohere2": FamilyNames(
+        {**_ATTENTION, **_GATED_MLP, "input_layernorm": "attn_norm"}, may_bias=_QKV_BIASES
+    ),
+    "stablelm": FamilyNames(
+        _LLAMA.layer, may_bias=_QKV_BIASES | {"input_layernorm", "post_attention_layernorm"}
+    ),
+    "starcoder2": FamilyNames(_STARCODER2, may_bias=frozenset(_STARCODER2)),
+    "opt": FamilyNames(
+        _OPT,
+        may_bias=frozenset(_OPT),
+        rename=(
+            ("model.decoder.final_layer_norm.", "model.norm."),
+            ("model.decoder.", "model."),
+            ("decoder.", "model."),
+        ),
+        positions=True,
+    ),
+    "gpt2": FamilyNames(
+        _GPT2,
+        may_bias=frozenset(_GPT2),
+        strip="transformer.",
+        rename=(
+            ("h.", "model.layers."),
+            ("wte.", "model.embed_tokens."),
+            ("wpe.", "model.embed_positions."),
+            ("ln_f.", "model.norm."),
+        ),
+        positions=True,
+    ),
+    "gpt_neox": FamilyNames(
+        _NEOX,
+        may_bias=frozenset(_NEOX),
+        strip="gpt_neox.",
+        rename=(
+            ("layers.", "model.layers."),
+            ("embed_in.", "model.embed_tokens."),
+            ("final_layer_norm.", "model.norm."),
+            ("embed_out.", "lm_head."),
+        ),
+    ),
     "qwen3": FamilyNames(
         {**_LLAMA.layer, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
     ),
@@ -146,7 +229,7 @@ def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str
     for name in stored:
         if name.startswith(family.skip) or _IGNORED.search(name):
             continue
-        canonical = _canonical(name.removeprefix(family.strip), family, num_layers)
+        canonical = _canonical(_usual(name, family), family, num_layers)
         if canonical is None or canonical in found:
             unexpected.append(name)
         else:
@@ -156,6 +239,14 @@ def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str
     if config.get("tie_word_embeddings") is True:
         mapped = {name: value for name, value in mapped.items() if value != "output.weight"}
     return mapped
+
+
+def _usual(name: str, family: FamilyNames) -> str:
+    name = name.removeprefix(family.strip)
+    for old, new in family.rename:
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
 
 
 def _family(config: Mapping[str, Any]) -> FamilyNames:
@@ -171,7 +262,7 @@ def _family(config: Mapping[str, Any]) -> FamilyNames:
 def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
     text_config = config.get("text_config")
     holder = text_config if isinstance(text_config, dict) else config
-    value = holder.get("num_hidden_layers")
+    value = holder.get("num_hidden_layers", holder.get("n_layer"))
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= num_tensors:
         raise FormatError(
             f"weights: config.json has num_hidden_layers {value!r:.80}, expected at least 1 and no"
@@ -196,6 +287,8 @@ def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -
     parts += [f"{family.layer[path]}.bias" for path in family.biases]
     names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
     names |= {"token_embd.weight", "output_norm.weight"}
+    if family.positions:
+        names.add("position_embd.weight")
     if config.get("tie_word_embeddings") is False:
         names.add("output.weight")
     return names

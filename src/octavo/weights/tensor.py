@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import UnsupportedError
-from octavo.weights.scheme import Scheme, native_names
+from octavo.weights.scheme import SCHEMES, Scheme, native_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,12 @@ class Tensor:
                 f" yet; expected one of {', '.join(native_names())}. Use another quantization of"
                 " this model, for example Q4_K_M or Q8_0."
             )
+
+
+def float32_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
+    """An F32 tensor of an array's numbers."""
+    data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
+    return Tensor(name, array.shape, SCHEMES["F32"], data)
 
 
 class FileMap(Protocol):

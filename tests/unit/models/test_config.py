@@ -291,11 +291,11 @@ def test_bad_values_name_file_and_key(checkpoint: Checkpoint, message: str) -> N
     [
         (gguf(attention__value_length=8), "attention.value_length': got 8, expected 16"),
         (gguf(rope__scaling__type="longrope"), "rope.scaling.type': got 'longrope', expected one"),
-        (folder(hidden_act="relu"), "'hidden_act': got 'relu', expected one of silu"),
+        (folder(hidden_act="tanh"), "'hidden_act': got 'tanh', expected one of silu"),
         (folder(rope_scaling={"type": "dynamic"}), "got 'dynamic', expected default, linear"),
         (
             gguf("gemma9"),
-            "architecture 'gemma9' is not supported; known: exaone4, .*nearest is 'gem",
+            "architecture 'gemma9' is not supported; known: cohere2, .*nearest is 'gem",
         ),
         (gguf("whisper"), "architecture 'whisper' is not supported; known: [^;]*$"),
     ],

@@ -28,7 +28,7 @@ BLOCK_TOKENS = 32
 KV_DTYPES = ("f32", "f16", "bf16", "int8")
 """What the KV cache may hold; int8 has one scale per token and KV head."""
 
-_MATRIX_OPERAND = {Op.EMBED: 1, Op.LINEAR: 1}
+_MATRIX_OPERAND = {Op.EMBED: 1, Op.EMBED_POSITIONS: 1, Op.LINEAR: 1}
 """Operators that read a packed matrix, and which operand it is. Other weights are small vectors."""
 
 

@@ -57,7 +57,7 @@ class Emitter:
         e = self._executor
         match region:
             case EmbedRegion():
-                e.embed(self._matrix_of(region.table), self._id(region.out), region.scale)
+                self._embed(region)
             case AnglesRegion():
                 freq = self._floats(region.inv_freq)
                 e.angles(freq, region.magnitude, self._id(region.out))
@@ -92,10 +92,16 @@ class Emitter:
         by_form = {slot.form: self._buffers[slot] for slot in outs}
         return by_form.get("f32", _NONE), by_form.get("q8", _NONE)
 
+    def _embed(self, r: EmbedRegion) -> None:
+        table, out = self._matrix_of(r.table), self._id(r.out)
+        self._executor.embed(table, out, r.scale, r.by_position, r.offset)
+
     def _norm(self, r: NormRegion) -> None:
         weight = self._floats(r.weight)
         source = self._id(r.source)
-        self._executor.norm(r.rows, source, weight, r.eps, r.offset, *self._outs(r.outs))
+        bias = self._floats(r.bias)
+        outs = self._outs(r.outs)
+        self._executor.norm(r.rows, source, weight, bias, r.centred, r.eps, r.offset, *outs)
 
     def _part(self, p: Product) -> tuple[int, int, int, list[float], int]:
         matrix, bias = self._matrix_of(p.weight), self._floats(p.bias)

@@ -25,6 +25,8 @@ from octavo.backends.cpu.regions import (
 from octavo.errors import BackendError
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import (
+    EmbedPositionsAttrs,
+    LayerNormAttrs,
     Op,
     RmsNormAttrs,
     ScaleAttrs,
@@ -37,6 +39,8 @@ _ELEMENTWISE: dict[Op, ElementwiseKind] = {
     Op.SCALE: "scale",
     Op.SILU: "silu",
     Op.GELU: "gelu",
+    Op.GELU_ERF: "gelu_erf",
+    Op.RELU: "relu",
     Op.SOFTCAP: "softcap",
 }
 
@@ -65,8 +69,12 @@ class _Lowering(ProductLowering, HeadLowering):
         match node.op:
             case Op.EMBED:
                 self._embed(node)
+            case Op.EMBED_POSITIONS:
+                self._embed_positions(node)
             case Op.RMS_NORM:
                 self._norm(node)
+            case Op.LAYER_NORM:
+                self._layer_norm(node)
             case Op.LINEAR:
                 self._linear(node)
             case Op.ROPE:
@@ -96,6 +104,21 @@ class _Lowering(ProductLowering, HeadLowering):
             self.done.add(reader)
         assert out is not None
         self.push(EmbedRegion(table, Slot(out, "f32"), scale))
+
+    def _embed_positions(self, node: Node) -> None:
+        table = node.inputs[1]
+        assert table is not None
+        assert isinstance(node.attrs, EmbedPositionsAttrs)
+        self.push(EmbedRegion(table, self._out(node), 1.0, True, node.attrs.offset))
+
+    def _layer_norm(self, node: Node) -> None:
+        assert isinstance(node.attrs, LayerNormAttrs)
+        assert node.output is not None
+        weight, bias = node.inputs[1:]
+        assert weight is not None
+        source, outs = self.f32(node.inputs[0]), self.outs_of(node.output)
+        rows, eps = self.rows(node.output), node.attrs.eps
+        self.push(NormRegion(rows, source, weight, eps, 0.0, outs, True, bias))
 
     def _norm(self, node: Node) -> None:
         reader = self.sole_reader(node.output)

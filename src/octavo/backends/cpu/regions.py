@@ -12,7 +12,7 @@ from typing import Literal
 from octavo.graph.graph import Value
 
 Form = Literal["f32", "q8"]
-ElementwiseKind = Literal["add", "mul", "scale", "silu", "gelu", "softcap"]
+ElementwiseKind = Literal["add", "mul", "scale", "silu", "gelu", "gelu_erf", "relu", "softcap"]
 RowKind = Literal["tokens", "logits"]
 
 
@@ -42,9 +42,13 @@ class Region:
 
 @dataclass
 class EmbedRegion(Region):
+    """by_position: rows are chosen by position + offset instead of by token."""
+
     table: Value
     out: Slot
     scale: float
+    by_position: bool = False
+    offset: int = 0
 
     def writes(self) -> list[Slot]:
         return [self.out]
@@ -64,12 +68,16 @@ class AnglesRegion(Region):
 
 @dataclass
 class NormRegion(Region):
+    """centred: a layer norm, with a bias perhaps; else an RMS norm."""
+
     rows: RowKind
     source: Slot
     weight: Value
     eps: float
     offset: float
     outs: list[Slot]
+    centred: bool = False
+    bias: Value | None = None
 
     def reads(self) -> list[Slot]:
         return [self.source]

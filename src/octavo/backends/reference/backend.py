@@ -111,6 +111,10 @@ class ReferenceExecutable(Executable):
             table = node.inputs[1]
             assert table is not None
             return self._weights.rows(table, step.tokens)
+        if node.op is Op.EMBED_POSITIONS:
+            table = node.inputs[1]
+            assert table is not None
+            return self._weights.rows(table, step.positions + attrs.offset)
         x = self._operands(node, results)
         match node.op:
             case Op.SELECT_ROWS:

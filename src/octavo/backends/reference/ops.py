@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from octavo.backends.base import Floats, Ints
 from octavo.graph import (
     AttentionAttrs,
+    LayerNormAttrs,
     NoAttrs,
     Op,
     RmsNormAttrs,
@@ -35,6 +36,14 @@ def rms_norm(x: Floats, weight: Floats, attrs: RmsNormAttrs) -> Floats:
     mean_square = np.mean(runs * runs, axis=-1, keepdims=True, dtype=np.float32)
     normed = runs / np.sqrt(mean_square + np.float32(attrs.eps))
     return (normed * (weight + np.float32(attrs.unit_offset))).reshape(x.shape)
+
+
+def layer_norm(x: Floats, weight: Floats, bias: Floats | None, attrs: LayerNormAttrs) -> Floats:
+    """Ba et al. 2016."""
+    centred = x - x.mean(axis=-1, keepdims=True, dtype=np.float32)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
+    y: Floats = centred / np.sqrt(variance + np.float32(attrs.eps)) * weight
+    return y if bias is None else y + bias
 
 
 def rope(x: Floats, inv_freq: Floats, positions: Ints, attrs: RopeAttrs) -> Floats:
@@ -111,6 +120,16 @@ def gelu(x: Floats) -> Floats:
     return result
 
 
+def gelu_erf(x: Floats) -> Floats:
+    """x * Phi(x) (Hendrycks and Gimpel 2016), in float64."""
+    phi = 0.5 + 0.5 * _erf(x.astype(np.float64) * math.sqrt(0.5))
+    result: Floats = (x * phi).astype(np.float32)
+    return result
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
 def _add(x: list[Floats], attrs: NoAttrs) -> Floats:
     return x[0] + x[1]
 
@@ -126,11 +145,14 @@ def _scale(x: list[Floats], attrs: ScaleAttrs) -> Floats:
 SIMPLE: dict[Op, Callable[[list[Any], Any], Floats]] = {
     Op.LINEAR: lambda x, attrs: linear(x[0], x[1], x[2]),
     Op.RMS_NORM: lambda x, attrs: rms_norm(x[0], x[1], attrs),
+    Op.LAYER_NORM: lambda x, attrs: layer_norm(x[0], x[1], x[2], attrs),
     Op.ADD: _add,
     Op.MUL: _mul,
     Op.SCALE: _scale,
     Op.SILU: lambda x, attrs: silu(x[0]),
     Op.GELU: lambda x, attrs: gelu(x[0]),
+    Op.GELU_ERF: lambda x, attrs: gelu_erf(x[0]),
+    Op.RELU: lambda x, attrs: np.maximum(x[0], np.float32(0)),
     Op.SOFTCAP: lambda x, attrs: softcap(x[0], attrs.cap),
 }
 """Operators that need nothing but their operands; the executable does the others itself."""

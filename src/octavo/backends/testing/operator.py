@@ -23,6 +23,7 @@ from octavo.graph import (
     RULES,
     AttentionAttrs,
     Attrs,
+    EmbedPositionsAttrs,
     Graph,
     GraphBuilder,
     KvWriteAttrs,
@@ -96,6 +97,12 @@ def _one_op_graph(
         assert isinstance(ids, np.ndarray)
         tokens = [int(token) for token in ids]
         result = maker.graph.embed(maker.stored("table", table))
+    elif op is Op.EMBED_POSITIONS:
+        (table,) = inputs
+        assert isinstance(attrs, EmbedPositionsAttrs)
+        stored = maker.stored("table", table)
+        rows = maker.graph.embed(stored)  # a graph needs its tokens
+        result = maker.graph.add(rows, maker.graph.embed_positions(stored, attrs.offset))
     elif op is Op.ATTENTION:
         assert isinstance(attrs, AttentionAttrs)
         q, k, v = (maker.activation(name, x) for name, x in zip("qkv", inputs, strict=True))
