@@ -15,11 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.weights.cache import cache_folder, locked
 from tests.serving.live_server import MODEL, LiveServer, live_server
 from tests.serving.tiny_model import write_tiny_model
 
-REQUIREMENT = "llm-comply==0.5.0"
 IMAGES = "no model with image input is supported; refused by name"
 SUITES = {
     "openai-chat": 9,
@@ -40,36 +38,13 @@ EXCLUDED = {
 
 
 @pytest.fixture(scope="module")
-def suite() -> Path:
-    """A folder to put on PYTHONPATH. Skips if pip cannot fetch the suite."""
-    folder = cache_folder() / "external" / REQUIREMENT.replace("==", "-")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / f"{folder.name}.lock", lambda: None):
-        if not folder.is_dir():
-            _install(folder)
-    return folder
-
-
-def _install(folder: Path) -> None:
-    scratch = folder.with_suffix(".part")
-    options = ["--no-input", "--disable-pip-version-check", "--quiet", "--upgrade"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(scratch)]
-    done = subprocess.run(
-        [*command, REQUIREMENT], capture_output=True, text=True, timeout=240, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"needs {REQUIREMENT}, which pip could not fetch: {done.stderr[-300:]}")
-    scratch.rename(folder)
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with live_server(write_tiny_model(tmp_path_factory.mktemp("model") / "tiny")) as live:
         yield live
 
 
 @pytest.mark.parametrize("form", SUITES)
-def test_cases(suite: Path, server: LiveServer, form: str) -> None:
+def test_cases(llm_comply: Path, server: LiveServer, form: str) -> None:
     """Every case passes except the baseline's, and those still do not."""
     arguments = ["--format", form, "-u", f"{server.url}/v1", "-k", "x", "-m", MODEL]
     if form == "anthropic":
@@ -77,7 +52,7 @@ def test_cases(suite: Path, server: LiveServer, form: str) -> None:
         arguments += ["-H", "anthropic-version:2023-06-01"]
     run = subprocess.run(
         [sys.executable, "-m", "llm_comply.cli", *arguments, "--json"],
-        env={**os.environ, "PYTHONPATH": str(suite)},
+        env={**os.environ, "PYTHONPATH": str(llm_comply)},
         capture_output=True,
         text=True,
         timeout=100,
