@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from octavo.decoding.grammar import Grammar
     from octavo.decoding.params import SamplingParams
     from octavo.decoding.pooling import Pooling
+    from octavo.decoding.repetition import RepetitionDetection
     from octavo.engine import (
         LLM,
         AsyncEngine,
@@ -37,9 +39,11 @@ _MODULES = {
     "EmbeddingOutput": "octavo.engine",
     "Engine": "octavo.engine",
     "EngineOptions": "octavo.engine",
+    "Grammar": "octavo.decoding.grammar",
     "Logprob": "octavo.engine",
     "OctavoError": "octavo.errors",
     "Pooling": "octavo.decoding.pooling",
+    "RepetitionDetection": "octavo.decoding.repetition",
     "Request": "octavo.engine",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.decoding.params",
@@ -53,9 +57,11 @@ __all__ = [
     "EmbeddingOutput",
     "Engine",
     "EngineOptions",
+    "Grammar",
     "Logprob",
     "OctavoError",
     "Pooling",
+    "RepetitionDetection",
     "Request",
     "RequestOutput",
     "SamplingParams",

@@ -97,6 +97,12 @@ def serve(
     max_queued_tokens: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Prompt tokens that may wait.")
     ] = 2_000_000,
+    max_grammar_bytes: Annotated[
+        int, typer.Option(min=1, rich_help_panel=SAFETY, help="Size of a request's schema.")
+    ] = 128 * 1024,
+    max_grammar_depth: Annotated[
+        int, typer.Option(min=1, rich_help_panel=SAFETY, help="Nesting of a request's schema.")
+    ] = 64,
     prefix_caching: Annotated[
         bool,
         typer.Option(
@@ -257,6 +263,8 @@ def serve(
         max_num_mixed_tokens=max_num_mixed_tokens,
         max_queue=max_queue,
         max_queued_tokens=max_queued_tokens,
+        max_grammar_bytes=max_grammar_bytes,
+        max_grammar_depth=max_grammar_depth,
         enable_prefix_caching=prefix_caching,
         scheduling_policy=scheduling_policy,
         task=task,

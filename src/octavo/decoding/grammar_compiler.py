@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.decoding.grammar import Grammar, with_whitespace
 from octavo.decoding.grammar_errors import explain
-from octavo.decoding.grammar_lark import lark_of_ebnf, with_bounds
+from octavo.decoding.grammar_lark import as_lark, with_bounds
 from octavo.decoding.grammar_limits import GrammarLimits, parse_json
 from octavo.decoding.grammar_schema import inexact_constant
 from octavo.decoding.matcher import Matcher
@@ -184,15 +184,10 @@ def _translate(grammar: Grammar) -> str:
         case "json_schema":
             schema = json.dumps(_schema(grammar), ensure_ascii=False)
             return LLMatcher.grammar_from_json_schema(schema)
-        case "regex":
-            return LLMatcher.grammar_from_regex(grammar.source)
-        case "choice":
-            choices = [json.dumps(choice, ensure_ascii=False) for choice in parse_json(grammar)]
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(choices))
         case "lark":
             return LLMatcher.grammar_from_lark(with_bounds(grammar.source))
-        case "ebnf":
-            return LLMatcher.grammar_from_lark(lark_of_ebnf(grammar))
+        case "regex" | "choice" | "ebnf":
+            return LLMatcher.grammar_from_lark(as_lark(grammar))
 
 
 def _schema(grammar: Grammar) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def as_lark(grammar: Grammar) -> str:
         case "json_schema":
             return f"start: {_json(grammar)}\n"
         case "regex":
-            return f"start: /{_slashed(grammar.source)}/\n"
+            return f"start: /{_slashed(_ascii_classes(grammar.source))}/\n"
         case "choice":
             choices = [json.dumps(choice, ensure_ascii=False) for choice in parse_json(grammar)]
             return f"start: {' | '.join(choices)}\n"
@@ -39,9 +39,25 @@ def lark_of_ebnf(grammar: Grammar) -> str:
     if grammar.source.count("::=") > 512:
         raise InvalidParameterError(grammar.param, "has more than 512 rules")
     try:
-        return gbnf_to_lark(grammar.source)
+        return gbnf_to_lark(_ESCAPED.sub(_unescaped, grammar.source))
     except Exception as error:  # the converter's own mistakes included
         raise InvalidParameterError(grammar.param, f"cannot be read as GBNF: {error}") from None
+
+
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """A character by its number as itself; the converter writes such numbers wrongly. Those that
+    mean something in a text or a class, and control characters, as GBNF escapes them."""
+    if match[4] is not None:
+        return match[0]
+    char = chr(int(match[1] or match[2] or match[3], 16))
+    if char in '"\\[]':
+        return "\\" + char
+    if char in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
+    return char
 
 
 _JSON_RULE = re.compile(r"%json\s*(?={)")
@@ -85,6 +101,13 @@ def _json(grammar: Grammar) -> str:
     if schema is False:
         raise InvalidParameterError(grammar.param, "no text can match the schema `false`")
     return json_rule(schema, grammar.whitespace)
+
+
+def _ascii_classes(pattern: str) -> str:
+    r"""\d and \w mean ASCII, as in JSON Schema: a model is not asked for digits of all scripts."""
+    from llguidance import regex_to_lark
+
+    return regex_to_lark(pattern, "dw")
 
 
 def _slashed(pattern: str) -> str:

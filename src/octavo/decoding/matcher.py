@@ -59,4 +59,4 @@ class Matcher:
 
     def _fail(self) -> None:
         said = " ".join(self._inner.get_error().split()) or "a token does not fit"
-        self.error = f"grammar: {said[:300]}"
+        self.error = said[:300]

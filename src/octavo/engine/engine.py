@@ -25,6 +25,7 @@ from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.scoring import iter_logits
 from octavo.engine.stats import EngineLoad, EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
+from octavo.engine.token_masks import closed_by
 from octavo.engine.types import Delta, FinishReason, Request
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
@@ -316,11 +317,16 @@ class Engine:
         for row, token in enumerate(result.ids.tolist()):
             sample = drawing[row]
             if token < 0:
-                why = sample.matcher.error if sample.matcher is not None else None
-                deltas += self._end(sample.state, "error", why or result.error(row))
+                deltas += self._fail_drawing(sample, result.error(row))
             elif not sample.done:  # else its request has just failed with a sibling
                 deltas.append(self._append(sample, token, row, result))
                 self._stats.generation_tokens += 1
+
+    def _fail_drawing(self, sample: Sample, why: str | None) -> Iterable[Delta]:
+        error = closed_by(sample, why)
+        if error is None:
+            return self._end(sample.state, "error", why)
+        return self._refuse(sample.state, error)
 
     def _append(self, sample: Sample, token: int, row: int, result: SampleResult) -> Delta:
         sample.ids.append(token)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from octavo.decoding.matcher import Masks
 from octavo.engine.sample import RequestState, Sample
+from octavo.errors import InvalidParameterError
 
 _ALL = np.uint32(0xFFFFFFFF)
 
@@ -16,6 +17,17 @@ _ALL = np.uint32(0xFFFFFFFF)
 def needs_mask(sample: Sample) -> bool:
     """Whether some tokens are closed to the sample."""
     return sample.matcher is not None or sample.params.allowed_token_ids is not None
+
+
+def closed_by(sample: Sample, why: str | None) -> InvalidParameterError | None:
+    """The request's own error where its masks or bans are why no token could be drawn."""
+    params = sample.params
+    if params.grammar is not None:
+        said = sample.matcher.error if sample.matcher is not None else None
+        return InvalidParameterError(params.grammar.param, said or f"cannot go on; {why}")
+    if params.allowed_token_ids is not None:
+        return InvalidParameterError("allowed_token_ids", f"no token can be drawn; {why}")
+    return None
 
 
 class TokenMasks:

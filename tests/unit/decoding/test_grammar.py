@@ -34,6 +34,8 @@ PERSON = {
         (Grammar.from_schema(True), ["1", "[]", '"x"'], ["", "x"]),
         (Grammar.from_schema(json.dumps({"enum": [1, "a"]})), ["1", '"a"'], ["a", "2"]),
         (Grammar.from_regex(r"\d{3}-[a-z]+"), ["123-x"], ["12-x", "123-", "a123-x"]),
+        (Grammar.from_regex(r"\d\w"), ["1a"], ["१a", "1é"]),
+        (Grammar.from_regex("a/b\n\\/[/]\\n"), ["a/b\n//\n"], ["a/b"]),
         (Grammar.from_regex("^ab$"), ["ab"], ["^ab$", "abc"]),
         (Grammar.from_regex("a/b|"), ["a/b", ""], ["a"]),
         (
@@ -43,6 +45,11 @@ PERSON = {
         ),
         (Grammar.from_lark('start: "a" b+\nb: /[0-9]/'), ["a1", "a12"], ["a", "1"]),
         (Grammar.from_lark("start: " + json_rule({"type": "null"})), ["null"], ["1"]),
+        (
+            Grammar.from_ebnf(r'root ::= "\u0041\x22\u000a" [\u00e9-\U0001F600\x5d] "\\x"'),
+            ['A"\né\\x', 'A"\n]\\x', 'A"\n😀\\x'],
+            ['A"\na\\x', "A"],
+        ),
         (Grammar.from_ebnf('root ::= "a" x-y*\nx-y ::= [0-9] | "-"'), ["a", "a1-"], ["1", "ab"]),
     ],
 )

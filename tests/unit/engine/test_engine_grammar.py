@@ -100,6 +100,10 @@ def test_a_mask_that_leaves_nothing_fails_its_own_request_only():
     ends = {d.request_id: d for d in drain(engine) if d.finish_reason is not None}
     assert ends["fine"].finish_reason == "length"
     assert ends["stuck"].finish_reason == "error"
+    assert (ends["stuck"].error_kind, ends["stuck"].error_param) == (
+        "InvalidParameterError",
+        "grammar",
+    )
     assert "no token is allowed" in str(ends["stuck"].error)
 
 

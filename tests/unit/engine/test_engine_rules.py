@@ -38,7 +38,7 @@ def test_a_grammar_that_needs_a_closed_token_fails_its_request():
         request("r", PROMPT, grammar=Grammar.from_choices(["a"]), allowed_token_ids=[98])
     )
     (end,) = drain(engine)
-    assert end.finish_reason == "error"
+    assert (end.finish_reason, end.error_param) == ("error", "grammar")
 
 
 @pytest.mark.parametrize(
