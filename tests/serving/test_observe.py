@@ -95,8 +95,27 @@ def test_a_client_that_leaves_has_a_line_with_what_it_got(
     with pytest.raises(Exception, match="timed out"):
         slow_server.http.post("/v1/completions", json=body, headers=headers, timeout=0.3)
     line = request_line(caplog, "left")
-    assert line["status"] == 499
+    assert (line["status"], line["client_gone"]) == (499, True)
     assert 0 < line["output_tokens"] < 3000  # type: ignore[operator]
+    slow_server.wait_idle()
+
+
+def test_a_stream_that_is_left_says_so(
+    slow_server: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 50, "ignore_eos": True, "stream": True}
+    for name in ("whole", "left"):
+        headers = {"X-Request-Id": name}
+        with slow_server.http.stream("POST", "/v1/completions", json=body, headers=headers) as got:
+            lines = got.iter_lines()
+            next(lines)
+            if name == "whole":
+                assert "data: [DONE]" in list(lines)
+    whole, left = request_line(caplog, "whole"), request_line(caplog, "left")
+    assert (whole["status"], whole["output_tokens"]) == (200, 50)
+    assert "client_gone" not in whole
+    assert (left["status"], left["client_gone"]) == (200, True)
+    assert left["output_tokens"] < 50  # type: ignore[operator]
     slow_server.wait_idle()
 
 

@@ -67,6 +67,7 @@ class _Exchange:
         self._observer, self._scope = observer, scope
         self._raw_receive, self._raw_send = receive, send
         self._status, self._in_bytes, self._out_bytes = 0, 0, 0
+        self._is_sent = False  # the whole answer
         headers = Headers(scope=scope)
         given = headers.get("x-request-id")
         self._id_is_bad = given is not None and REQUEST_ID.fullmatch(given) is None
@@ -126,6 +127,8 @@ class _Exchange:
         message = await self._raw_receive()
         if message["type"] == "http.request":
             self._in_bytes += len(message.get("body", b""))
+        elif not self._is_sent:
+            self._record.client_gone = True
         return message
 
     async def _send(self, message: Message) -> None:
@@ -134,6 +137,7 @@ class _Exchange:
             message["headers"] = [*message.get("headers", ()), *self._headers()]
         else:
             self._out_bytes += len(message.get("body", b""))
+            self._is_sent = not message.get("more_body", False)
         await self._raw_send(message)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
@@ -179,6 +183,7 @@ def log_request(
         "tenant": record.tenant or None,
         "trace_id": record.trace_id or None,
         "model": record.model or None,
+        "client_gone": record.client_gone or None,
         **record.fields(),
     }
     fields = {key: value for key, value in fields.items() if value is not None}

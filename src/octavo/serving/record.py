@@ -21,8 +21,9 @@ _current: ContextVar[RequestRecord | None] = ContextVar("octavo_request", defaul
 @dataclass
 class RequestRecord:
     """request_id: the client's X-Request-Id or one made here. tenant: the name of the API key.
-    model: as asked for. trace_id: of the trace that it is part of, if there is one.
-    asked_for_timings: by the caller; wants_timings: by the caller or the server's options."""
+    model: as asked for. trace_id: of the trace that it is part of, if there is one. client_gone:
+    before the answer was whole. asked_for_timings: by the caller; wants_timings: by the caller or
+    the server's options."""
 
     request_id: str
     method: str = ""
@@ -34,6 +35,7 @@ class RequestRecord:
     asked_for_timings: bool = False
     began_s: float = field(default_factory=time.monotonic)
     runs: list[Timings] = field(default_factory=list)
+    client_gone: bool = False
     over: bool = False
 
     def add(self, run: Timings) -> None:

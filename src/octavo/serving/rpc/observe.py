@@ -40,7 +40,7 @@ async def noted(context: Any) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):
-        gone = True
+        gone = record.client_gone = True
         raise
     finally:
         record.over = True
