@@ -17,7 +17,7 @@ import pytest
 
 from octavo.serving import ServerOptions
 from tests.serving.live_server import MODEL, LiveServer, live_server
-from tests.serving.tiny_model import write_tiny_model
+from tests.serving.tiny_model import TEMPLATE, write_tiny_model
 
 WEATHER = {
     "type": "function",
@@ -57,6 +57,17 @@ def mistral(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         served_model_names=(MODEL,), tool_parser="mistral_args", reasoning_parser="mistral"
     )
     with live_server(write_tiny_model(folder, control=control), server=options) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def harmony(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    names = ("channel", "message", "constrain", "end", "call", "return", "start")
+    folder = tmp_path_factory.mktemp("model") / "harmony"
+    control = tuple(f"<|{name}|>" for name in names)
+    write_tiny_model(folder, control=control, template=TEMPLATE + "<|start|>assistant")
+    options = ServerOptions(served_model_names=(MODEL,), tool_parser="harmony")
+    with live_server(folder, server=options) as live:
         yield live
 
 
@@ -343,6 +354,25 @@ class TestControlTokens:
         strict = [{**WEATHER, "function": {**WEATHER["function"], "strict": True}}]  # type: ignore[dict-item]
         found = plain(whole(mistral, self.ANSWER.replace("Paris", "Oslo"), tools=strict))
         assert found["calls"] == [["get_weather", '{"city": "Oslo"}']]
+
+
+class TestHarmony:
+    CALL = f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{PARIS}"
+    THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+
+    @pytest.mark.parametrize("choice", ["auto", "required"])
+    def test_thoughts_and_calls(self, harmony: LiveServer, choice: str) -> None:
+        body = {"tools": TOOLS, "tool_choice": choice}
+        found = plain(whole(harmony, self.THOUGHT + self.CALL, **body))
+        assert found["reasoning"] == "Hm."
+        assert found["calls"] == [["get_weather", PARIS]]
+        assert found["text"] == ""
+        assert joined(deltas(harmony, self.THOUGHT + self.CALL, **body)) == found
+
+    def test_json_on_the_final_channel(self, harmony: LiveServer) -> None:
+        answer = self.THOUGHT + '<|channel|>final<|message|>{"a": 1}'
+        found = plain(whole(harmony, answer, response_format={"type": "json_object"}))
+        assert (found["reasoning"], found["text"]) == ("Hm.", '{"a": 1}')
 
 
 class TestPrompt:

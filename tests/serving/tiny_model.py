@@ -33,7 +33,9 @@ TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path, context: int = 4096, control: tuple[str, ...] = ()) -> Path:
+def write_tiny_model(
+    folder: Path, context: int = 4096, control: tuple[str, ...] = (), template: str = TEMPLATE
+) -> Path:
     """Write the folder and return it. control: further control tokens, from id 300 on."""
     folder.mkdir(parents=True, exist_ok=True)
     golden = Path(__file__).parent.parent / "golden" / "tiny" / "llama"
@@ -42,7 +44,7 @@ def write_tiny_model(folder: Path, context: int = 4096, control: tuple[str, ...]
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").write_bytes((golden / "model.safetensors").read_bytes())
     _byte_tokenizer(control).save(str(folder / "tokenizer.json"))
-    settings = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
+    settings = {"chat_template": template, "eos_token": "<|im_end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
@@ -80,12 +82,18 @@ def script(token: int, position: int) -> int:
     return END if token == LAST else ord("A")
 
 
+PRIMER = (306, *b"assistant")
+"""What may stand between the generation prompt and the answer (harmony's start)."""
+
+
 def said(context: list[int]) -> int | None:
     """The next token of an answer that a message asks for by "say:"; None if none does."""
     if START not in context:
         return None
     begin = len(context) - 1 - context[::-1].index(START)
     head, answer = context[:begin], context[begin + 1 + len("assistant\n") :]
+    if answer[: len(PRIMER)] == list(PRIMER):
+        answer = answer[len(PRIMER) :]
     marker = list(b"say:")
     places = [i for i in range(len(head)) if head[i : i + len(marker)] == marker]
     if not places:

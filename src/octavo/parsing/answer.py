@@ -60,12 +60,12 @@ class AnswerFormat:
         """Whether answers may begin with thinking."""
         return self.harmony or self.reasoning is not None
 
-    @property
-    def markers(self) -> tuple[str, ...]:
+    def markers(self, with_tools: bool = True) -> tuple[str, ...]:
         """Texts the parser must see, even those that are control tokens."""
         if self.harmony:
             return harmony.CONTROL
-        tools = (*self.tools.markers, *_ends(self.tools)) if self.tools else ()
+        calls = self.tools if with_tools else None
+        tools = (*calls.markers, *_ends(calls)) if calls else ()
         return (*tools, *(self.reasoning.markers if self.reasoning else ()))
 
     def parser(

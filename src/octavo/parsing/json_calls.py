@@ -141,7 +141,16 @@ def read_object(scan: Scan, output: Output, known_only: bool = False) -> Steps[b
 
 
 def _member(scan: Scan, call: _Call) -> Steps[bool]:
-    """One `"key": value`."""
+    """One `"key": value`; what is none stays, unless it has been shown in part."""
+    scan.mark()
+    if (yield from _key_and_value(scan, call)):
+        scan.forget()
+        return True
+    scan.rewind()
+    return False
+
+
+def _key_and_value(scan: Scan, call: _Call) -> Steps[bool]:
     key = yield from read_string(scan)
     if key is None or (call.known_only and key not in KNOWN_KEYS):
         return False

@@ -76,11 +76,13 @@ class Scan:
         self._marks.pop()
 
     def rewind(self) -> None:
-        """Back to the latest mark, which is dropped."""
-        self._at = int(self._marks.pop()) - self._base
+        """Back to the latest mark, which is dropped; but not behind a `commit`."""
+        mark = self._marks.pop()
+        if mark != math.inf:
+            self._at = int(mark) - self._base
 
     def commit(self) -> None:
-        """Keep nothing for the marks there are: none of them will be gone back to."""
+        """What has been read so far is settled: none of the marks will be gone back to."""
         self._marks = [math.inf] * len(self._marks)
 
     def more(self) -> Steps[bool]:

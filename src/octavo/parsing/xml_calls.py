@@ -73,21 +73,32 @@ class XmlCalls:
         return bool(blank) or found is not None
 
     def _parameter(self, scan: Scan, arguments: _Arguments) -> Steps[bool]:
-        if not (yield from self._skip(scan, self.key[0])):
+        """One parameter; what is none stays."""
+        scan.mark()
+        found = yield from self._key(scan)
+        if found is None:
+            scan.rewind()
             return False
+        scan.forget()
+        ends = Markers((self.value[1], *filter(None, (self.key[0], self.call[2]))))
+        yield from arguments.read(*found, ends, self)
+        return True
+
+    def _key(self, scan: Scan) -> Steps[tuple[str, bool | None] | None]:
+        """A parameter's name and whether it says that it is a string."""
+        if not (yield from self._skip(scan, self.key[0])):
+            return None
         name = yield from scan.run(_KEY)
         is_string: bool | None = None
         if self.typed and (yield from scan.literal('" string="')):
             is_string = (yield from scan.run(_NAME)) == "true"
         if not (yield from scan.literal(self.key[1])):
-            return False
+            return None
         if self.value[0]:
             yield from self._skip(scan, self.value[0])
         if self.lines:
             yield from scan.literal("\n", "\r\n")
-        ends = Markers((self.value[1], *filter(None, (self.key[0], self.call[2]))))
-        yield from arguments.read(name.strip(), is_string, ends, self)
-        return True
+        return name.strip(), is_string
 
     def _skip(self, scan: Scan, text: str) -> Steps[bool]:
         """Drop `text` and the blanks before it, if it comes."""

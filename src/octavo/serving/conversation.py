@@ -85,10 +85,11 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     dialect = serving.need_dialect(conversation.prompt_field)
     params = _fitting(serving, conversation, len(ids))
     params = constrained(params, conversation, dialect, rendered)
+    tools = conversation.offered if dialect.calls_parsed else ()
     request = Request(
         request_id=new_id(conversation.id_prefix, conversation.request_id),
         prompt_ids=ids,
-        params=replace(params, shown_special_ids=tuple(dialect.special.values())),
+        params=replace(params, shown_special_ids=dialect.shown_ids(bool(tools))),
         prompt=rendered,
         priority=conversation.priority,
         arrival_s=time.monotonic(),
@@ -98,7 +99,6 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
         ttft_deadline_s=conversation.ttft_deadline_s,
     )
     generation = Generation(serving, [request], conversation.prompt_field)
-    tools = conversation.offered if dialect.calls_parsed else ()
     new_call_id = partial(_call_id, conversation.call_id_prefix)
     return Reply(
         generation,

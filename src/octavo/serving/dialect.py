@@ -62,6 +62,11 @@ class Dialect:
         names = ("reasoning_effort", "enable_thinking", "thinking")
         return self.format.can_reason or any(map(self.knows, names))
 
+    def shown_ids(self, with_tools: bool) -> tuple[int, ...]:
+        """Control tokens that the parser of an answer must see."""
+        markers = self.format.markers(with_tools)
+        return tuple(token for text, token in self.special.items() if text in markers)
+
     def knows(self, variable: str) -> bool:
         """Whether the template makes use of a variable."""
         return variable in self.source
@@ -83,7 +88,7 @@ def dialect_of(tokenizer: Tokenizer, tools: str = AUTO, reasoning: str = AUTO) -
 def _control_tokens(tokenizer: Tokenizer, format: AnswerFormat) -> dict[str, int]:
     """Those markers that are control tokens."""
     found = {}
-    for marker in format.markers:
+    for marker in format.markers():
         ids = tokenizer.encode(marker, add_special_tokens=False)
         if len(ids) == 1 and tokenizer.is_special(ids[0]):
             found[marker] = ids[0]

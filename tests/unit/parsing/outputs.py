@@ -259,6 +259,12 @@ XML = [
         calls=(("get_weather", CUT),),
     ),
     Case("qwen3_coder", "<tool_call>\n<function=", "<tool_call>\n<function="),
+    Case(  # a parameter that is none, behind one that is
+        "qwen3_coder",
+        '<function=get_weather><parameter=city>Paris</parameter> <parameter=b"x</function>',
+        '<parameter=b"x</function>',
+        calls=(PARIS,),
+    ),
     Case("qwen3_coder", "<function=now> eh", "<function=now> eh"),
     Case(
         "glm4",
