@@ -1,5 +1,9 @@
-// Attention over the paged cache: cuts the step into tasks of one sequence, one KV head and a few
-// adjacent query tokens, hands them out one by one, and quantizes what the next product reads.
+// Attention over the paged cache: cuts the step into pieces of one sequence and a few adjacent
+// query tokens, hands out jobs of them, and quantizes what the next product reads.
+//
+// A piece of few rows reads much and computes little. Its jobs are cut as memory likes it: all KV
+// heads of a chunk together, since they lie together in a block, and while one job is computed the
+// next job's keys and values are asked for, in the order of memory.
 
 #include <algorithm>
 #include <atomic>
@@ -13,17 +17,27 @@ struct Piece {
   int32_t seq;
   int32_t token;  // first query row in the step
   int32_t num_tokens;
+  int32_t first_chunk;  // of the keys that it sees
+  int32_t num_chunks;
+  size_t partial;  // offset of KV head 0's chunk 0 in partials_, in floats
 };
 
-// Chunks [first, first + count) of keys that a piece sees; partials of one KV head lie together.
-struct Chunks {
-  int32_t first;
-  int32_t count;
-  size_t partial;  // offset of KV head 0 in partials_, in floats
+// Some KV heads of one piece, in one chunk or in all.
+struct Job {
+  static constexpr int32_t kAllChunks = -1;
+  int32_t piece;
+  int32_t first_head;
+  int32_t num_heads;
+  int32_t chunk;
 };
 
-// Below this many items a thread, long contexts are cut into their chunks.
-constexpr int64_t kItemsPerThread = 4;
+// Up to here a task's time is that of reading keys and values, and not of multiplying them.
+constexpr int32_t kStreamRows = 12;
+// Keys and values of one job of those: half of a core's second-level cache, since the next job's
+// come in meanwhile.
+constexpr size_t kStreamBytes = 256 << 10;
+// Below this many a thread, jobs are made smaller.
+constexpr int64_t kJobsPerThread = 4;
 
 class Attend : public Instruction {
  public:
@@ -31,129 +45,204 @@ class Attend : public Instruction {
   const char* name() const override { return "attention"; }
 
   int64_t prepare(RunContext& ctx) override {
+    find_pieces(ctx);
+    const int64_t heads = layer(ctx).num_kv_heads;
+    // Few pieces: cut as finely as can be, so that every thread gets some.
+    const int64_t enough = kJobsPerThread * ctx.pool->size();
+    const bool few_pieces =
+        ctx.pool->size() > 1 && static_cast<int64_t>(pieces_.size()) * heads < enough;
+    int64_t chunks = 0;
+    for (const Piece& p : pieces_) chunks += p.num_chunks;
+    jobs_.clear();
+    size_t floats = 0;
+    for (size_t p = 0; p < pieces_.size(); ++p) {
+      Piece& piece = pieces_[p];
+      piece.partial = floats;
+      const bool stream = streams(ctx, piece);
+      const bool in_chunks = piece.num_chunks > 1 && (few_pieces || stream);
+      add_jobs(ctx, static_cast<int32_t>(p), in_chunks, stream && chunks >= enough);
+      if (in_chunks) floats += partial_size(ctx, piece) * piece.num_chunks * heads;
+    }
+    if (partials_.size() < floats) partials_.resize(floats);
+    count_chunks(heads);
+    return static_cast<int64_t>(jobs_.size());
+  }
+
+  const uint8_t* warm(const RunContext& ctx, int tid) const override {
+    if (jobs_.empty()) return nullptr;
+    const Job& job = jobs_[jobs_.size() * tid / ctx.pool->size()];
+    const Blocks blocks = blocks_of(ctx, job);
+    return head_at(ctx, pieces_[job.piece], blocks.begin, job.first_head);
+  }
+
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
+    const Job& job = jobs_[item];
+    const Piece& piece = pieces_[job.piece];
+    const Blocks blocks = blocks_of(ctx, job);
+    const Job* next = follows(item, ctx.pool->size()) ? &jobs_[item + 1] : nullptr;
+    for (int32_t i = 0; i < job.num_heads; ++i) {
+      AttentionTask t = task(ctx, scratch, piece, job.first_head + i);
+      const uint8_t* ahead[2 * kChunkBlocks];
+      if (next != nullptr) t.ahead = look_ahead(ctx, *next, i * 2 * blocks.count(), ahead);
+      run_head(ctx, job, job.first_head + i, t, scratch);
+    }
+    if (next != nullptr) ask_for_rest(ctx, *next, job.num_heads * 2 * blocks.count());
+  }
+
+ private:
+  struct Blocks {
+    int32_t begin;
+    int32_t end;
+    int32_t count() const { return end - begin; }
+  };
+
+  const KvMemory::Layer& layer(const RunContext& ctx) const { return ctx.kv->layers[s_.layer]; }
+  int32_t group(const RunContext& ctx) const { return s_.q.count / layer(ctx).num_kv_heads; }
+  bool streams(const RunContext& ctx, const Piece& p) const {
+    return p.num_tokens * group(ctx) <= kStreamRows;
+  }
+  size_t partial_size(const RunContext& ctx, const Piece& p) const {
+    return partial_floats(static_cast<int64_t>(p.num_tokens) * group(ctx), layer(ctx).head_dim);
+  }
+
+  void find_pieces(RunContext& ctx) {
     pieces_.clear();
     const int32_t per_piece = std::max(1, kTileRows / group(ctx));
     // The last pieces of a prompt are the longest: hand them out first.
     for (int32_t s = 0; s < ctx.step.num_seqs; ++s) {
       const int32_t begin = ctx.step.query_start[s], end = ctx.step.query_start[s + 1];
       int32_t t = begin + (end - begin - 1) / per_piece * per_piece;
-      for (; t >= begin; t -= per_piece) pieces_.push_back({s, t, std::min(per_piece, end - t)});
-    }
-    cut_into_chunks(ctx);
-    const int64_t heads = ctx.kv->layers[s_.layer].num_kv_heads;
-    return static_cast<int64_t>(chunks_.empty() ? pieces_.size() * heads : jobs_.size());
-  }
-
-  const uint8_t* warm(const RunContext& ctx, int tid) const override {
-    const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
-    const int64_t items = static_cast<int64_t>(pieces_.size()) * layer.num_kv_heads;
-    if (items == 0 || !chunks_.empty()) return nullptr;
-    const int64_t item = items * tid / ctx.pool->size();
-    const Piece& piece = pieces_[item / layer.num_kv_heads];
-    const int32_t position = ctx.step.positions[piece.token];
-    const int32_t first = s_.window > 0 ? std::max(0, position - s_.window + 1) / kBlockTokens : 0;
-    const int32_t* table =
-        ctx.step.block_table + static_cast<int64_t>(piece.seq) * ctx.step.table_width;
-    return ctx.kv->data + ctx.kv->block_bytes * table[first] + layer.offset +
-           layer.head_bytes * (item % layer.num_kv_heads);
-  }
-
-  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
-    const int64_t heads = ctx.kv->layers[s_.layer].num_kv_heads;
-    if (!chunks_.empty()) return run_chunk(ctx, jobs_[item], scratch, heads);
-    const Piece& piece = pieces_[item / heads];
-    const AttentionTask t = task(ctx, scratch, piece, item % heads);
-    ctx.kernels->attend(t, ctx.kv->type, scratch.attention);
-    finish(ctx, t, piece, item % heads);
-  }
-
- private:
-  struct Job {
-    int32_t piece;
-    int32_t kv_head;
-    int32_t chunk;
-  };
-
-  int32_t group(RunContext& ctx) const {
-    return s_.q.count / ctx.kv->layers[s_.layer].num_kv_heads;
-  }
-
-  // With few sequences and long contexts, one thread would work through all keys of a head while
-  // others idle. Results do not depend on the cut.
-  void cut_into_chunks(RunContext& ctx) {
-    chunks_.clear();
-    const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
-    const int64_t items = static_cast<int64_t>(pieces_.size()) * layer.num_kv_heads;
-    if (ctx.pool->size() == 1 || items >= kItemsPerThread * ctx.pool->size()) return;
-    constexpr int32_t kChunkTokens = kChunkBlocks * kBlockTokens;
-    size_t floats = 0, most = 0;
-    for (const Piece& p : pieces_) {
-      const int32_t position = ctx.step.positions[p.token];
-      const int32_t begin = s_.window > 0 ? std::max(0, position - s_.window + 1) : 0;
-      const int32_t first = begin / kChunkTokens;
-      const int32_t last = (position + p.num_tokens - 1) / kChunkTokens;
-      chunks_.push_back({first, last - first + 1, floats});
-      const int64_t rows = static_cast<int64_t>(p.num_tokens) * group(ctx);
-      floats += partial_floats(rows, layer.head_dim) * (last - first + 1) * layer.num_kv_heads;
-      most = std::max(most, static_cast<size_t>(last - first + 1));
-    }
-    if (most < 2) return chunks_.clear();
-    if (partials_.size() < floats) partials_.resize(floats);
-    const size_t heads = static_cast<size_t>(layer.num_kv_heads);
-    if (left_.size() < pieces_.size() * heads) {
-      left_ = std::vector<std::atomic<int32_t>>(pieces_.size() * heads);
-    }
-    jobs_.clear();
-    for (size_t p = 0; p < pieces_.size(); ++p) {
-      for (size_t h = 0; h < heads; ++h) {
-        left_[p * heads + h].store(chunks_[p].count, std::memory_order_relaxed);
-        for (int32_t c = 0; c < chunks_[p].count; ++c) {
-          jobs_.push_back({static_cast<int32_t>(p), static_cast<int32_t>(h), c});
-        }
+      for (; t >= begin; t -= per_piece) {
+        Piece piece{s, t, std::min(per_piece, end - t), 0, 0, 0};
+        const Blocks all = blocks_of(ctx, piece);
+        piece.first_chunk = all.begin / kChunkBlocks;
+        piece.num_chunks = (all.end - 1) / kChunkBlocks + 1 - piece.first_chunk;
+        pieces_.push_back(piece);
       }
     }
   }
 
-  // Whoever finishes the last chunk of a head merges them all, in order.
-  void run_chunk(RunContext& ctx, const Job& job, ThreadScratch& scratch, int64_t heads) {
+  void add_jobs(RunContext& ctx, int32_t p, bool in_chunks, bool many_heads) {
+    const Piece& piece = pieces_[p];
+    const int32_t heads = layer(ctx).num_kv_heads;
+    const int32_t fit = static_cast<int32_t>(kStreamBytes / kChunkBlocks / layer(ctx).head_bytes);
+    const int32_t step = many_heads ? std::clamp(fit, 1, heads) : 1;
+    for (int32_t c = 0; c < (in_chunks ? piece.num_chunks : 1); ++c) {
+      for (int32_t h = 0; h < heads; h += step) {
+        jobs_.push_back({p, h, std::min(step, heads - h), in_chunks ? c : Job::kAllChunks});
+      }
+    }
+  }
+
+  void count_chunks(int64_t heads) {
+    if (left_.size() < pieces_.size() * heads) {
+      left_ = std::vector<std::atomic<int32_t>>(pieces_.size() * heads);
+    }
+    for (size_t i = 0; i < pieces_.size() * heads; ++i) {
+      left_[i].store(pieces_[i / heads].num_chunks, std::memory_order_relaxed);
+    }
+  }
+
+  // Blocks that a piece sees.
+  Blocks blocks_of(const RunContext& ctx, const Piece& p) const {
+    const int32_t position = ctx.step.positions[p.token];
+    const int32_t begin = s_.window > 0 ? std::max(0, position - s_.window + 1) : 0;
+    return {begin / kBlockTokens, (position + p.num_tokens - 1) / kBlockTokens + 1};
+  }
+  // Those of a job; of all chunks, the last.
+  Blocks blocks_of(const RunContext& ctx, const Job& job) const {
     const Piece& piece = pieces_[job.piece];
-    const Chunks& chunks = chunks_[job.piece];
-    const AttentionTask t = task(ctx, scratch, piece, job.kv_head);
-    const size_t floats = partial_floats(static_cast<int64_t>(t.num_tokens) * t.group, t.head_dim);
-    float* partials = partials_.data() + chunks.partial + floats * chunks.count * job.kv_head;
-    ctx.kernels->attend_chunk(t, ctx.kv->type, scratch.attention, chunks.first + job.chunk,
+    const Blocks all = blocks_of(ctx, piece);
+    const int32_t c =
+        piece.first_chunk + (job.chunk == Job::kAllChunks ? piece.num_chunks - 1 : job.chunk);
+    return {std::max(all.begin, c * kChunkBlocks), std::min(all.end, (c + 1) * kChunkBlocks)};
+  }
+
+  const uint8_t* head_at(const RunContext& ctx, const Piece& piece, int32_t block,
+                         int32_t head) const {
+    const int64_t row = static_cast<int64_t>(piece.seq) * ctx.step.table_width;
+    return ctx.kv->data + ctx.kv->block_bytes * ctx.step.block_table[row + block] +
+           layer(ctx).offset + layer(ctx).head_bytes * head;
+  }
+
+  // Whether a thread that has done this job will take the one after it: both are of one share.
+  bool follows(int64_t item, int64_t threads) const {
+    const int64_t next = item + 1, jobs = static_cast<int64_t>(jobs_.size());
+    if (next == jobs) return false;
+    const int64_t t = (next * threads + jobs - 1) / jobs;
+    return jobs * t / threads != next;
+  }
+
+  // Half heads of a job in the order of memory: block by block, and in it head by head.
+  int64_t num_halves(const RunContext& ctx, const Job& job) const {
+    return streams(ctx, pieces_[job.piece]) ? 2 * job.num_heads * blocks_of(ctx, job).count() : 0;
+  }
+  const uint8_t* half_at(const RunContext& ctx, const Job& job, int64_t i) const {
+    const int64_t in_block = 2 * job.num_heads;
+    const auto block = static_cast<int32_t>(i / in_block);
+    return head_at(ctx, pieces_[job.piece], blocks_of(ctx, job).begin + block, job.first_head) +
+           i % in_block * (layer(ctx).head_bytes / 2);
+  }
+
+  // The half heads of `next` from `begin` on, as many as a task asks for.
+  const uint8_t* const* look_ahead(const RunContext& ctx, const Job& next, int64_t begin,
+                                   const uint8_t** ahead) const {
+    const int64_t halves = num_halves(ctx, next);
+    for (int64_t i = 0; i < 2 * kChunkBlocks; ++i) {
+      ahead[i] = begin + i < halves ? half_at(ctx, next, begin + i) : nullptr;
+    }
+    return ahead;
+  }
+  void ask_for_rest(const RunContext& ctx, const Job& next, int64_t begin) const {
+    for (int64_t i = begin; i < num_halves(ctx, next); ++i) {
+      prefetch_bytes(half_at(ctx, next, i), layer(ctx).head_bytes / 2);
+    }
+  }
+
+  // Whoever finishes the last chunk of a head merges them all, in order.
+  void run_head(RunContext& ctx, const Job& job, int32_t head, const AttentionTask& t,
+                ThreadScratch& scratch) {
+    const Piece& piece = pieces_[job.piece];
+    if (job.chunk == Job::kAllChunks) {
+      ctx.kernels->attend(t, ctx.kv->type, scratch.attention);
+      return finish(ctx, t, piece, head);
+    }
+    const size_t floats = partial_size(ctx, piece);
+    float* partials = partials_.data() + piece.partial + floats * piece.num_chunks * head;
+    ctx.kernels->attend_chunk(t, ctx.kv->type, scratch.attention, piece.first_chunk + job.chunk,
                               partials + floats * job.chunk);
-    std::atomic<int32_t>& left = left_[job.piece * heads + job.kv_head];
+    std::atomic<int32_t>& left = left_[job.piece * layer(ctx).num_kv_heads + head];
     if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     ctx.kernels->attend_merge(t, ctx.kv->type, scratch.attention, partials);
-    finish(ctx, t, piece, job.kv_head);
+    finish(ctx, t, piece, head);
   }
 
   AttentionTask task(RunContext& ctx, ThreadScratch& scratch, const Piece& piece,
                      int64_t kv_head) const {
-    const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
+    const KvMemory::Layer& kv = layer(ctx);
     const StepView& step = ctx.step;
     const int32_t g = group(ctx);
-    const int64_t column = kv_head * g * layer.head_dim;
+    const int64_t column = kv_head * g * kv.head_dim;
     const Buffer& q = ctx.buffer(s_.q.buffer);
-    const int64_t width = static_cast<int64_t>(s_.q.count) * layer.head_dim;
+    const int64_t width = static_cast<int64_t>(s_.q.count) * kv.head_dim;
     AttentionTask t;
     t.q = q.f32 + piece.token * q.width + s_.q.column + column;
     t.ldq = q.width;
     // Without a float result, rows stay in the thread's tile until they are quantized.
     const bool to_buffer = s_.out_f32 >= 0;
     t.out = to_buffer ? ctx.buffer(s_.out_f32).f32 + piece.token * width + column : scratch.tile;
-    t.ldo = to_buffer ? width : static_cast<int64_t>(g) * layer.head_dim;
+    t.ldo = to_buffer ? width : static_cast<int64_t>(g) * kv.head_dim;
     t.num_tokens = piece.num_tokens;
     t.group = g;
-    t.head_dim = layer.head_dim;
+    t.head_dim = kv.head_dim;
     t.first_position = step.positions[piece.token];
     t.blocks = step.block_table + static_cast<int64_t>(piece.seq) * step.table_width;
-    t.kv = ctx.kv->data + layer.offset + static_cast<size_t>(kv_head) * layer.head_bytes;
+    t.kv = ctx.kv->data + kv.offset + static_cast<size_t>(kv_head) * kv.head_bytes;
     t.block_stride = ctx.kv->block_bytes;
     t.scale = s_.scale;
     t.window = s_.window;
     t.softcap = s_.softcap;
+    t.ahead = nullptr;
     return t;
   }
 
@@ -170,7 +259,6 @@ class Attend : public Instruction {
 
   AttentionSpec s_;
   std::vector<Piece> pieces_;
-  std::vector<Chunks> chunks_;  // by piece; empty: not cut
   std::vector<Job> jobs_;
   std::vector<std::atomic<int32_t>> left_;  // [piece][kv head] chunks not done
   std::vector<float> partials_;

@@ -1,5 +1,6 @@
 // A cache of int8 codes: K and V of each token with one float scale per KV head. After the codes a
-// block holds k_scales [32] and v_scales [32]. Included by kernels.inl.
+// block holds k_scales [32] and v_scales [32]. Included by kernels.inl after
+// attention_plain.inl.
 //
 // Keys are stored rotated by a Hadamard matrix and queries are rotated alike, which leaves their
 // products as they were. Some models put a few huge numbers into every key; without the rotation
@@ -71,8 +72,8 @@ inline void rotated_query(const float* q, int64_t head_dim, int64_t d, float sca
 
 // Codes widened to float: K as [padded head_dim][32 tokens], V as [32 tokens][padded head_dim].
 struct WidenedMath : PlainMath<int8_t> {
-  static constexpr int64_t block_bytes(int64_t d) {
-    return static_cast<int64_t>(kv_head_bytes(KvType::kInt8, d));
+  static constexpr int64_t half_bytes(int64_t d) {
+    return static_cast<int64_t>(kv_head_bytes(KvType::kInt8, d)) / 2;
   }
   static void put_key(const int8_t* codes, uint8_t* keys, int64_t d, int at) {
     for (int64_t i = 0; i < d; ++i) keys[i * kBlockTokens + at] = static_cast<uint8_t>(codes[i]);
@@ -83,17 +84,19 @@ struct WidenedMath : PlainMath<int8_t> {
   static void load_query(const float* q, int64_t head_dim, int64_t d, float scale, Query* out) {
     rotated_query(q, head_dim, d, scale, out);
   }
-  static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block,
-                     float* out) {
-    PlainMath<int8_t>::scores(rows, q, d, d, block, out);
-    for (int r = 0; r < rows; ++r, out += kBlockTokens) {
+  static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
+                     const uint8_t* ahead) {
+    PlainMath<int8_t>::scores(rows, q, d, d, block, out, ahead);
+    for (int r = 0; r < rows; ++r, out += kScoresStride) {
       mul_rows(out, k_scales(block, d), out, kBlockTokens);
     }
   }
   // Scales of tokens that were never written may be anything, NaN too.
-  static void weigh(float* p, const uint8_t* block, int64_t d, Range seen) {
-    mul_rows(p, v_scales(block, d), p, kBlockTokens);
-    keep(p, seen, 0.0f);
+  static void weigh(float* p, const ChunkBlocks& blocks, int64_t d, Range seen) {
+    for (int b = 0; b < blocks.count; ++b) {
+      mul_rows(p + b * kBlockTokens, v_scales(blocks.at[b], d), p + b * kBlockTokens, kBlockTokens);
+    }
+    keep(p, blocks.count * kBlockTokens, seen, 0.0f);
   }
 };
 

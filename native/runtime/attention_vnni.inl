@@ -45,14 +45,13 @@ inline void product32_quad_rows(int rows, const uint32_t* a, int64_t lda, const 
 }
 
 struct QuadMath {
-  static constexpr bool kPrefetches = false;
   // A query row: d codes, then at word d / 4 their scale, then minus 128 times their sum (int32).
   // A row of probabilities: 32 codes, then at word 8 their scale.
   using Query = float;
   static constexpr int kScaleWord = kBlockTokens / 4;
 
-  static constexpr int64_t block_bytes(int64_t d) {
-    return static_cast<int64_t>(kv_head_bytes(KvType::kInt8, d));
+  static constexpr int64_t half_bytes(int64_t d) {
+    return static_cast<int64_t>(kv_head_bytes(KvType::kInt8, d)) / 2;
   }
   static void put_key(const int8_t* codes, uint8_t* keys, int64_t d, int at) {
     for (int64_t i = 0; i < d / 4; ++i) {
@@ -76,26 +75,32 @@ struct QuadMath {
     for (int64_t i = 0; i < d; ++i) sum += codes[i];
     out[d / 4 + 1] = std::bit_cast<float>(-128 * sum);
   }
-  static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block,
-                     float* out) {
+  static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
+                     const uint8_t* ahead) {
+    prefetch(ahead, half_bytes(d));
     const float* k = k_scales(block, d);
     const __m512 k_scale[2] = {_mm512_loadu_ps(k), _mm512_loadu_ps(k + 16)};
     const auto offset = [&](int r) { return std::bit_cast<int32_t>(q[r * d + d / 4 + 1]); };
     const auto finish = [&](int r, int column, __m512 sums) {
       const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(q[r * d + d / 4]), k_scale[column / 16]);
-      _mm512_storeu_ps(out + r * kBlockTokens + column, _mm512_mul_ps(sums, scale));
+      _mm512_storeu_ps(out + r * kScoresStride + column, _mm512_mul_ps(sums, scale));
     };
     product32_quad_rows<kMicroRows, true>(rows, reinterpret_cast<const uint32_t*>(q), d,
                                           reinterpret_cast<const uint32_t*>(block), kBlockTokens, 0,
                                           static_cast<int>(d / 4), offset, finish);
   }
   // Scales of tokens that were never written may be anything, NaN too: masked out.
-  static void weigh(float* p, const uint8_t* block, int64_t d, Range seen) {
+  static void weigh(float* p, const ChunkBlocks& blocks, int64_t d, Range seen) {
+    for (int b = 0; b < blocks.count; ++b) {
+      weigh_block(p + b * kBlockTokens, blocks.at[b], d, seen.from(b * kBlockTokens));
+    }
+  }
+  static void weigh_block(float* p, const uint8_t* block, int64_t d, Range seen) {
     constexpr float kNothing = 1e-30f;
     const float* v = v_scales(block, d);
-    const uint64_t below_end = (uint64_t{1} << std::max(seen.end, 0)) - 1;
+    const uint64_t below_end = (uint64_t{1} << std::clamp(seen.end, 0, 32)) - 1;
     const uint32_t keys = static_cast<uint32_t>(below_end) &
-                          static_cast<uint32_t>(-(uint64_t{1} << std::min(seen.begin, 32)));
+                          static_cast<uint32_t>(-(uint64_t{1} << std::clamp(seen.begin, 0, 32)));
     const __m512 p0 =
         _mm512_maskz_mul_ps(static_cast<__mmask16>(keys), _mm512_loadu_ps(p), _mm512_loadu_ps(v));
     const __m512 p1 = _mm512_maskz_mul_ps(static_cast<__mmask16>(keys >> 16),
@@ -110,19 +115,29 @@ struct QuadMath {
     _mm_storeu_si128(codes + 1, _mm512_cvtusepi32_epi8(c1));
     p[kScaleWord] = some ? largest / 255.0f : 0.0f;
   }
-  static void values(int rows, const float* p, int64_t d, const uint8_t* block, Range span,
-                     float* out, const float* fade) {
+  static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
+                     float* out) {
+    for (int b = span.begin / kBlockTokens; b * kBlockTokens < span.end; ++b) {
+      prefetch(blocks.ahead[blocks.count + b], half_bytes(d));
+      const Range keys = span.from(b * kBlockTokens);
+      block_values(rows, p + b * kBlockTokens, d, blocks.at[b], keys, out, keys.begin < 0);
+    }
+  }
+  // out = (more ? out : 0) + p V of one block.
+  static void block_values(int rows, const float* p, int64_t d, const uint8_t* block, Range keys,
+                           float* out, bool more) {
     const uint32_t* v = reinterpret_cast<const uint32_t*>(block + kBlockTokens * d);
+    const int begin = std::max(keys.begin, 0), end = std::min(keys.end, kBlockTokens);
     for (int64_t c = 0; c < d; c += kBlockTokens) {
       const auto finish = [&](int r, int column, __m512 sums) {
         float* o = out + r * d + c + column;
-        const __m512 before = _mm512_mul_ps(_mm512_loadu_ps(o), _mm512_set1_ps(fade[r]));
-        const __m512 scale = _mm512_set1_ps(p[r * kBlockTokens + kScaleWord]);
+        const __m512 before = more ? _mm512_loadu_ps(o) : _mm512_setzero_ps();
+        const __m512 scale = _mm512_set1_ps(p[r * kScoresStride + kScaleWord]);
         _mm512_storeu_ps(o, _mm512_fmadd_ps(sums, scale, before));
       };
       product32_quad_rows<kMicroRows, false>(
-          rows, reinterpret_cast<const uint32_t*>(p), kBlockTokens, v + c, d, span.begin / 4,
-          (span.end + 3) / 4, [](int) { return 0; }, finish);
+          rows, reinterpret_cast<const uint32_t*>(p), kScoresStride, v + c, d, begin / 4,
+          (end + 3) / 4, [](int) { return 0; }, finish);
     }
   }
 };

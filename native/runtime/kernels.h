@@ -12,7 +12,7 @@ constexpr size_t kv_type_bytes(KvType t) {
 }
 
 constexpr int kBlockTokens = 32;  // tokens of a KV block
-constexpr int kChunkBlocks = 8;   // blocks whose softmax is reduced on its own before merging
+constexpr int kChunkBlocks = 8;   // blocks whose keys are reduced on their own before merging
 constexpr int kTileRows = 48;     // most (token, head) rows of one attention task
 constexpr int kMaxHeadDim = 512;
 constexpr int64_t padded_head_dim(int64_t head_dim) {
@@ -46,6 +46,9 @@ struct AttentionTask {
   float scale;
   int32_t window;  // 0: none
   float softcap;   // 0: none
+  // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
+  // computed (two for each of its blocks): what the thread will read next.
+  const uint8_t* const* ahead;
 };
 
 struct RuntimeKernels {
@@ -81,9 +84,9 @@ inline size_t partial_floats(int64_t rows, int64_t head_dim) {
   return static_cast<size_t>(rows * (padded_head_dim(head_dim) + 2));
 }
 inline size_t attention_scratch_floats(int64_t head_dim) {
-  // q, chunk output, total output; scores; sums by lane and five per-row numbers
-  return static_cast<size_t>(kTileRows) * (3 * padded_head_dim(head_dim) + kBlockTokens + 16 + 4) +
-         64;
+  // q, chunk output, total output; scores of a chunk, padded; four numbers a row
+  const int64_t row = 3 * padded_head_dim(head_dim) + kChunkBlocks * kBlockTokens + 16 + 4;
+  return static_cast<size_t>(kTileRows * row) + 64;
 }
 
 // Chosen once from cpuid; OCTAVO_ISA lowers it.

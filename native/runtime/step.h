@@ -109,11 +109,15 @@ class RowItems {
   int64_t step_ = 1;
 };
 
-// Asks for the first lines of a stream, as many as the core can have under way. Any address will
-// do: a prefetch never faults.
+// Asks for lines of memory, into the second-level cache. Any address will do: a prefetch never
+// faults.
+inline void prefetch_bytes(const uint8_t* p, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+// Asks for the first lines of a stream, as many as the core can have under way.
 inline void prefetch_stream(const uint8_t* p) {
-  constexpr size_t kBytes = 6144;
-  for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+  prefetch_bytes(p, 6144);
 }
 
 }  // namespace octavo

@@ -1,0 +1,232 @@
+// Attention of one task: chunks of 256 keys at fixed positions, each reduced on its own, then
+// merged in order. So the order of additions is the same however the work was cut and whatever else
+// is computed. Included by kernels.inl.
+
+namespace octavo {
+namespace {
+
+void kv_write(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
+              KvType type) {
+  if (type == KvType::kF32) return kv_write_as<float>(k, v, block, head_dim, at);
+  if (type == KvType::kF16) return kv_write_as<uint16_t>(k, v, block, head_dim, at);
+  if (type == KvType::kInt8) return kv_write_int8(k, v, block, head_dim, at);
+  kv_write_as<Bf16>(k, v, block, head_dim, at);
+}
+
+// Math: how queries, keys and probabilities meet (PlainMath and its cousins).
+template <class Math>
+class Attention {
+ public:
+  Attention(const AttentionTask& task, float* scratch)
+      : t_(task), head_dim_(task.head_dim), d_(padded_head_dim(task.head_dim)) {
+    rows_ = t_.num_tokens * t_.group;
+    q_ = reinterpret_cast<typename Math::Query*>(scratch);
+    out_ = scratch + kTileRows * d_;
+    total_ = out_ + kTileRows * d_;
+    scores_ = total_ + kTileRows * d_;
+    max_ = scores_ + kTileRows * kScoresStride;
+    sum_ = max_ + kTileRows;
+    total_max_ = sum_ + kTileRows;
+    total_sum_ = total_max_ + kTileRows;
+    for (int r = 0; r < rows_; ++r) {
+      const int position = t_.first_position + r / t_.group;
+      sees_[r] = {first_key(position), position + 1};
+    }
+  }
+
+  // Everything at once.
+  void run() {
+    load_queries();
+    begin_total();
+    for (int c = first_chunk(); c <= last_chunk(); ++c) {
+      ChunkBlocks blocks = blocks_of(c);
+      look_ahead(c, blocks);
+      chunk(c, blocks, out_, max_, sum_);
+      merge(out_, max_, sum_);
+    }
+    write_out();
+  }
+
+  // One chunk's sums, to be merged later: [rows][padded head_dim], [rows] maxima, [rows] sums.
+  void run_chunk(int c, float* partial) {
+    load_queries();
+    ChunkBlocks blocks = blocks_of(c);
+    if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
+    chunk(c, blocks, partial, partial + rows_ * d_, partial + rows_ * (d_ + 1));
+  }
+
+  // Merges the partial sums of all chunks, in order, exactly as run does.
+  void run_merge(const float* partials) {
+    begin_total();
+    for (int c = first_chunk(); c <= last_chunk(); ++c, partials += rows_ * (d_ + 2)) {
+      merge(partials, partials + rows_ * d_, partials + rows_ * (d_ + 1));
+    }
+    write_out();
+  }
+
+ private:
+  int first_block() const { return sees_[0].begin / kBlockTokens; }
+  int last_block() const { return (sees_[rows_ - 1].end - 1) / kBlockTokens; }
+  int first_chunk() const { return first_block() / kChunkBlocks; }
+  int last_chunk() const { return last_block() / kChunkBlocks; }
+
+  void load_queries() {
+    for (int r = 0; r < rows_; ++r) {
+      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
+      Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+    }
+  }
+
+  int first_key(int position) const {
+    return t_.window > 0 ? std::max(0, position - t_.window + 1) : 0;
+  }
+
+  // The first block of chunk c that some row sees.
+  int begin_of(int c) const { return std::max(first_block(), c * kChunkBlocks); }
+
+  ChunkBlocks blocks_of(int c) const {
+    ChunkBlocks blocks{};
+    blocks.count = std::min(last_block() + 1, (c + 1) * kChunkBlocks) - begin_of(c);
+    for (int b = 0; b < blocks.count; ++b) blocks.at[b] = block_at(begin_of(c) + b);
+    return blocks;
+  }
+
+  // Behind chunk c comes the next, and behind the last what the task says.
+  void look_ahead(int c, ChunkBlocks& blocks) const {
+    if (c == last_chunk()) {
+      if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
+      return;
+    }
+    const int next = begin_of(c) + blocks.count;
+    for (int i = 0; i < 2 * blocks.count && next + i / 2 <= last_block(); ++i) {
+      blocks.ahead[i] = block_at(next + i / 2) + i % 2 * Math::half_bytes(d_);
+    }
+  }
+
+  const uint8_t* block_at(int b) const { return t_.kv + t_.blocks[b] * t_.block_stride; }
+
+  void chunk(int c, ChunkBlocks& blocks, float* out, float* max_row, float* sum_row) {
+    const int base = begin_of(c) * kBlockTokens;
+    for (int b = 0; b < blocks.count; ++b) block_scores(blocks, b, base);
+    for (int r = 0; r < rows_; ++r) {
+      softmax(r, sees_[r].from(base), blocks, max_row + r, sum_row + r);
+    }
+    for (int r = 0; r < rows_; r += kMicroRows) {
+      const int n = std::min(kMicroRows, rows_ - r);
+      Math::values(n, scores_ + r * kScoresStride, d_, blocks, span(r, n, blocks, base),
+                   out + r * d_);
+      std::fill(blocks.ahead, blocks.ahead + 2 * kChunkBlocks, nullptr);  // asked for already
+    }
+  }
+
+  // Keys of the chunk at `base` that any of rows [r, r + n) sees: a later token sees at least as
+  // far, and starts no earlier.
+  Range span(int r, int n, const ChunkBlocks& blocks, int base) const {
+    const int most = blocks.count * kBlockTokens;
+    const int begin = std::max(sees_[r].begin - base, 0);
+    return {begin, std::max(begin, std::min(sees_[r + n - 1].end - base, most))};
+  }
+
+  void block_scores(const ChunkBlocks& blocks, int b, int base) {
+    const int first = base + b * kBlockTokens;
+    const uint8_t* ahead = blocks.ahead[b];
+    for (int r = 0; r < rows_; r += kMicroRows) {
+      const int n = std::min(kMicroRows, rows_ - r);
+      if (sees_[r].begin >= first + kBlockTokens || sees_[r + n - 1].end <= first) continue;
+      Math::scores(n, q_ + r * d_, d_, head_dim_, blocks.at[b],
+                   scores_ + r * kScoresStride + b * kBlockTokens, ahead);
+      ahead = nullptr;
+    }
+  }
+
+  // Scores of a row become probabilities, against the chunk's maximum. Keys outside `seen` get 0:
+  // they add nothing.
+  void softmax(int row, Range seen, const ChunkBlocks& blocks, float* max_row, float* sum_row) {
+    constexpr float kLowest = -std::numeric_limits<float>::infinity();
+    float* s = scores_ + row * kScoresStride;
+    const int n = blocks.count * kBlockTokens;
+    const int begin = std::max(0, seen.begin / kBlockTokens * kBlockTokens);
+    const int end = std::min(n, (seen.end + kBlockTokens - 1) / kBlockTokens * kBlockTokens);
+    *max_row = kLowest;
+    *sum_row = 0.0f;
+    if (begin < end) {
+      if (t_.softcap > 0) softcap(s + begin, s + begin, end - begin, t_.softcap);
+      keep(s, n, seen, kLowest);
+      Vec top = load(s + begin);
+      for (int i = begin + kW; i < end; i += kW) top = max(top, load(s + i));
+      *max_row = reduce_max(top);
+      const Vec shift = set1(*max_row);
+      for (int i = begin; i < end; i += kW) store(s + i, exp_vec(sub(load(s + i), shift)));
+      keep(s, n, seen, 0.0f);
+      Vec total = zero();
+      for (int i = begin; i < end; i += kW) total = add(total, load(s + i));
+      *sum_row = reduce_add(total);
+    } else {
+      std::fill(s, s + n, 0.0f);
+    }
+    Math::weigh(s, blocks, d_, seen);
+  }
+
+  void begin_total() { std::fill(total_sum_, total_sum_ + rows_, 0.0f); }
+
+  // Adds a chunk's sums to the total.
+  void merge(const float* out, const float* max_row, const float* sum_row) {
+    for (int r = 0; r < rows_; ++r) {
+      if (sum_row[r] == 0.0f) continue;  // saw no key of this chunk
+      const float* row = out + r * d_;
+      float* total = total_ + r * d_;
+      if (total_sum_[r] == 0.0f) {
+        std::copy(row, row + d_, total);
+        total_sum_[r] = sum_row[r];
+        total_max_[r] = max_row[r];
+        continue;
+      }
+      const float top = std::max(total_max_[r], max_row[r]);
+      float a[kW], b[kW];
+      store(a, exp_vec(set1(total_max_[r] - top)));
+      store(b, exp_vec(set1(max_row[r] - top)));
+      const Vec va = set1(a[0]), vb = set1(b[0]);
+      map2(total, row, total, d_, [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
+      total_sum_[r] = total_sum_[r] * a[0] + sum_row[r] * b[0];
+      total_max_[r] = top;
+    }
+  }
+
+  void write_out() {
+    for (int r = 0; r < rows_; ++r) {
+      float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * head_dim_;
+      scale_rows(total_ + r * d_, out, head_dim_, 1.0f / total_sum_[r]);
+    }
+  }
+
+  const AttentionTask& t_;
+  int64_t head_dim_;
+  int64_t d_;  // padded
+  int rows_;
+  Range sees_[kTileRows];  // keys by row, counted from the sequence's start
+  typename Math::Query* q_;
+  float *out_, *total_, *scores_, *max_, *sum_, *total_max_, *total_sum_;
+};
+
+// Calls f with the attention of the cache's type.
+template <class F>
+void with_attention(const AttentionTask& task, KvType type, float* scratch, F f) {
+  if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));
+  if (type == KvType::kF16) return f(Attention<PlainMath<uint16_t>>(task, scratch));
+  if (type == KvType::kInt8) return f(Attention<Int8Math>(task, scratch));
+  f(Attention<PlainMath<Bf16>>(task, scratch));
+}
+
+void attend(const AttentionTask& task, KvType type, float* scratch) {
+  with_attention(task, type, scratch, [](auto&& a) { a.run(); });
+}
+void attend_chunk(const AttentionTask& task, KvType type, float* scratch, int chunk,
+                  float* partial) {
+  with_attention(task, type, scratch, [&](auto&& a) { a.run_chunk(chunk, partial); });
+}
+void attend_merge(const AttentionTask& task, KvType type, float* scratch, const float* partials) {
+  with_attention(task, type, scratch, [&](auto&& a) { a.run_merge(partials); });
+}
+
+}  // namespace
+}  // namespace octavo
