@@ -48,7 +48,10 @@ def decode_step(streams: int, context: int, block_size: int) -> Step:
 
 
 def kv_read_bytes(config: ModelConfig, bytes_per_token: int, context: int) -> int:
-    """Bytes one decoded token must read; a sliding layer reads its window only."""
+    """Bytes one decoded token must read; a sliding layer reads its window only.
+
+    bytes_per_token: keys and values of all layers.
+    """
     layer = bytes_per_token // config.num_layers
     windows = [config.window_of(i) or context for i in range(config.num_layers)]
     return sum(layer * min(window, context) for window in windows)

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
+#include <utility>
 
 #include "runtime/instructions.h"
 
@@ -80,13 +82,18 @@ class Attend : public Instruction {
     const Piece& piece = pieces_[job.piece];
     const Blocks blocks = blocks_of(ctx, job);
     const Job* next = follows(item, ctx.pool->size()) ? &jobs_[item + 1] : nullptr;
+    std::optional<Halves> ahead;
+    if (next != nullptr && streams(ctx, pieces_[next->piece])) ahead.emplace(*this, ctx, *next);
     for (int32_t i = 0; i < job.num_heads; ++i) {
       AttentionTask t = task(ctx, scratch, piece, job.first_head + i);
-      const uint8_t* ahead[2 * kChunkBlocks];
-      if (next != nullptr) t.ahead = look_ahead(ctx, *next, i * 2 * blocks.count(), ahead);
+      const uint8_t* pieces[2 * kChunkBlocks];
+      if (ahead) {
+        for (int32_t n = 0; n < 2 * blocks.count(); ++n) pieces[n] = ahead->next();
+        t.ahead = pieces;
+      }
       run_head(ctx, job, job.first_head + i, t, scratch);
     }
-    if (next != nullptr) ask_for_rest(ctx, *next, job.num_heads * 2 * blocks.count());
+    if (ahead) ahead->ask_for_rest();
   }
 
  private:
@@ -173,31 +180,39 @@ class Attend : public Instruction {
     return jobs * t / threads != next;
   }
 
-  // Half heads of a job in the order of memory: block by block, and in it head by head.
-  int64_t num_halves(const RunContext& ctx, const Job& job) const {
-    return streams(ctx, pieces_[job.piece]) ? 2 * job.num_heads * blocks_of(ctx, job).count() : 0;
-  }
-  const uint8_t* half_at(const RunContext& ctx, const Job& job, int64_t i) const {
-    const int64_t in_block = 2 * job.num_heads;
-    const auto block = static_cast<int32_t>(i / in_block);
-    return head_at(ctx, pieces_[job.piece], blocks_of(ctx, job).begin + block, job.first_head) +
-           i % in_block * (layer(ctx).head_bytes / 2);
-  }
+  // The halves of a job's heads in the order of memory: block by block, and in it head by head.
+  class Halves {
+   public:
+    Halves(const Attend& attend, const RunContext& ctx, const Job& job)
+        : attend_(attend),
+          ctx_(ctx),
+          job_(job),
+          piece_(attend.pieces_[job.piece]),
+          blocks_(attend.blocks_of(ctx, job)),
+          bytes_(attend.layer(ctx).head_bytes / 2) {}
 
-  // The half heads of `next` from `begin` on, as many as a task asks for.
-  const uint8_t* const* look_ahead(const RunContext& ctx, const Job& next, int64_t begin,
-                                   const uint8_t** ahead) const {
-    const int64_t halves = num_halves(ctx, next);
-    for (int64_t i = 0; i < 2 * kChunkBlocks; ++i) {
-      ahead[i] = begin + i < halves ? half_at(ctx, next, begin + i) : nullptr;
+    // Null: there are no more.
+    const uint8_t* next() {
+      if (at_ == end_) {
+        if (blocks_.begin == blocks_.end) return nullptr;
+        at_ = attend_.head_at(ctx_, piece_, blocks_.begin++, job_.first_head);
+        end_ = at_ + 2 * job_.num_heads * bytes_;
+      }
+      return std::exchange(at_, at_ + bytes_);
     }
-    return ahead;
-  }
-  void ask_for_rest(const RunContext& ctx, const Job& next, int64_t begin) const {
-    for (int64_t i = begin; i < num_halves(ctx, next); ++i) {
-      prefetch_bytes(half_at(ctx, next, i), layer(ctx).head_bytes / 2);
+    void ask_for_rest() {
+      for (const uint8_t* p = next(); p != nullptr; p = next()) prefetch_bytes(p, bytes_);
     }
-  }
+
+   private:
+    const Attend& attend_;
+    const RunContext& ctx_;
+    const Job& job_;
+    const Piece& piece_;
+    Blocks blocks_;
+    size_t bytes_;
+    const uint8_t *at_ = nullptr, *end_ = nullptr;
+  };
 
   // Whoever finishes the last chunk of a head merges them all, in order.
   void run_head(RunContext& ctx, const Job& job, int32_t head, const AttentionTask& t,
