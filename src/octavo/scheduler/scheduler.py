@@ -207,9 +207,7 @@ class Scheduler(Generic[S]):
         for member in (sequence, *sequence.followers):
             member.row = self._free_rows.pop()
             plan.admitted.append(member)
-        if not sequence.charged:
-            sequence.charged = True
-            sequence.account.charge_prompt(len(sequence.ids) - sequence.num_computed)
+        sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
         if sequence.table.use_index:
             self.num_prompt_queries += len(sequence.ids)
             self.num_prompt_hits += sequence.num_computed
@@ -258,6 +256,7 @@ class Scheduler(Generic[S]):
         plan.chunks = [c for c in plan.chunks if c.sequence is not victim]
         self.running.remove(victim)
         self.cache.free(victim.table)
+        victim.num_charged = max(victim.num_charged, victim.num_computed)
         victim.num_computed = 0
         if victim.num_scored < victim.num_to_score:
             victim.num_scored = 0
@@ -280,11 +279,20 @@ class Scheduler(Generic[S]):
         if chunk.score:
             sequence.num_scored = done
         self.cache.commit(sequence.table, sequence.ids, done)
+        self._charge(sequence, done)
         if done == len(sequence.ids):
             sequence.prefilling = False
             for follower in sequence.followers:
                 self._join(sequence, follower)
             sequence.followers = []
+
+    def _charge(self, sequence: S, done: int) -> None:
+        """A prompt is charged in portions: until one is computed, nobody goes before it who was not
+        owed more when it began. What is computed again after a preemption is free."""
+        portion = done - sequence.num_charged
+        if portion >= self.config.max_num_batched_tokens or done == len(sequence.ids):
+            sequence.account.charge_prompt(max(0, portion))
+            sequence.num_charged = max(sequence.num_charged, done)
 
     def _join(self, leader: S, follower: S) -> None:
         follower.ids = list(leader.ids)

@@ -33,14 +33,15 @@ class Sequence:
     arrays while RUNNING or FORKING, else -1. followers: further samples of the same prompt; they
     share this one's blocks as soon as the prompt is computed. num_to_score: leading prompt
     positions whose logits are wanted; num_scored: how many of those are done. tenant: who it
-    belongs to; account: that tenant's, once queued; charged: its prompt is on the bill.
+    belongs to; account: that tenant's, once queued; num_charged: leading ids that are
+    on its bill.
     """
 
     __slots__ = (
         "account",
-        "charged",
         "followers",
         "ids",
+        "num_charged",
         "num_computed",
         "num_prompt",
         "num_scored",
@@ -67,7 +68,7 @@ class Sequence:
         self.num_scored = 0
         self.tenant = tenant
         self.account: Account = NOBODY
-        self.charged = False
+        self.num_charged = 0
 
     @property
     def width(self) -> int:

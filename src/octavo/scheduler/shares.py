@@ -41,7 +41,7 @@ class Account:
         return self.num_waiting > 0 or self.num_rows > 0
 
     def charge_prompt(self, num_tokens: int) -> None:
-        """So many tokens of a prompt will be computed."""
+        """So many tokens of a prompt have been computed."""
         self.counter += PROMPT_COST * num_tokens / self.weight
 
 

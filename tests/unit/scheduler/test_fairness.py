@@ -182,3 +182,19 @@ def test_weights_are_shares_of_the_service(heavy: float) -> None:
     for sequence in d.limits:
         finished[sequence.tenant] += sequence.num_output
     assert finished["heavy"] / finished["plain"] == pytest.approx(heavy, rel=0.25)
+
+
+def test_a_short_prompt_is_computed_in_one_go_beside_a_flood() -> None:
+    """It waits for one step at most, and then nobody comes between its chunks."""
+    d = Driver(400, rows=8, budget=64, mixed=24)
+    for _ in range(40):
+        d.add([1] * 16, outputs=4, tenant="flood")
+    for _ in range(10):
+        d.step()
+    (light,) = d.add([2] * 60, outputs=1, tenant="light")
+    steps = 0
+    while not light.num_output:
+        d.step()
+        steps += 1
+    assert steps <= 1 + 3  # 60 tokens beside decodes take three steps
+    d.run()
