@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.report import table, write_json
 
+OTHER_BITS = (5, 6, 8)
 BITS_A_WEIGHT = 4.5  # Q4_K: 4 bits and an eighth of a 4-byte pair of scales
 
 
@@ -23,7 +24,8 @@ BITS_A_WEIGHT = 4.5  # Q4_K: 4 bits and an eighth of a 4-byte pair of scales
 class Roof:
     """With `threads` threads: bytes/s, operations/s (a multiply-add is two), seconds.
 
-    bf16_peak: 0 where the instruction set in use has no bf16 dot product.
+    bf16_peak: 0 where the instruction set in use has no bf16 dot product. int8_peak: with weights
+    of 4 bits; int8_peaks: with others, which differ where no instruction sums products of bytes.
     """
 
     threads: int
@@ -35,6 +37,7 @@ class Roof:
     barrier_s: float
     region_s: float
     job_s: float
+    int8_peaks: dict[int, float] = field(default_factory=dict)
 
 
 def measure(threads: int, num_bytes: int = 256 << 20) -> Roof:
@@ -52,6 +55,7 @@ def measure(threads: int, num_bytes: int = 256 << 20) -> Roof:
         # The best would be one thread doing it all.
         statistics.median(_native.measure_region(threads)),
         min(_native.measure_job(threads)),
+        {bits: _native.measure_int8_peak(threads, bits) for bits in OTHER_BITS},
     )
 
 
@@ -61,6 +65,7 @@ def report(roofs: list[Roof]) -> str:
         ("read, 2 MB pages, GB/s", [f"{r.read_speed / 1e9:.1f}" for r in roofs]),
         ("read, 4 kB pages, GB/s", [f"{r.read_speed_small_pages / 1e9:.1f}" for r in roofs]),
         ("int8 peak, GOP/s", [_rate(r.int8_peak) for r in roofs]),
+        *_other_peaks(roofs),
         ("bf16 peak, GFLOP/s", [_rate(r.bf16_peak) for r in roofs]),
         ("float32 peak, GFLOP/s", [_rate(r.f32_peak) for r in roofs]),
         ("barrier, ns", [f"{r.barrier_s * 1e9:.0f}" for r in roofs]),
@@ -124,6 +129,15 @@ def main() -> None:
         title = f"{machine.cpu}, {machine.isa}, {roofs[-1].threads} threads"
         plot(options.out / "roofline.svg", roofs[-1], title)
         print(f"written: {options.out / 'roofline.svg'}")
+
+
+def _other_peaks(roofs: list[Roof]) -> list[tuple[str, list[str]]]:
+    """Lines of the numbers of bits whose peak is not that of 4."""
+    return [
+        (f"int8 by {bits} bits, GOP/s", [_rate(r.int8_peaks[bits]) for r in roofs])
+        for bits in OTHER_BITS
+        if any(r.int8_peaks.get(bits, r.int8_peak) < 0.97 * r.int8_peak for r in roofs)
+    ]
 
 
 def _rate(value: float) -> str:

@@ -49,13 +49,15 @@ struct Maddubs {
     return _mm256_madd_epi16(sum, _mm256_set1_epi16(factor));
   }
 
+  static inline __attribute__((always_inline)) __m256i finish(__m256i sum) { return widen(sum, 1); }
+
+  // What a start stood for where the format has no zero point of its own.
   template <class F>
-  static inline __attribute__((always_inline)) __m256i finish(__m256i sum, const Terms& terms,
-                                                              int half) {
-    if constexpr (kStarts<F> && F::kZeroBits < 0) {
-      return _mm256_sub_epi32(widen(sum, 1), widen(start<F>(terms, half), 1));
-    }
-    return widen(sum, 1);
+  static constexpr bool kCorrects = kStarts<F> && F::kZeroBits < 0;
+
+  template <class F>
+  static inline __attribute__((always_inline)) __m256i correction(const Terms& terms) {
+    return widen(start<F>(terms, 0), -1);
   }
 
   static inline __attribute__((always_inline)) __m256i finish_bytes(__m256i low, __m256i high) {

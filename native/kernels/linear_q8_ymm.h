@@ -6,7 +6,8 @@
 //   kStarts<F>            whether that is anything but zero
 //   first(w, a)           the products of 32 weights and 32 activations, summed where it likes
 //   add(sum, w, a)        the same added to a sum
-//   finish<F>(sum, terms, half)   sum as the eight int32 of the contract
+//   finish(sum)           sum as eight int32
+//   kCorrects<F>          whether correction<F>(terms) is still to be added to those
 //   finish_bytes(low, high)       the same of the sums of low and high nibbles
 //
 // Sums of 6 rows by 16 weight rows fill 12 of 16 registers; two more hold weights, one a broadcast
@@ -242,6 +243,11 @@ struct Tile {
                                  const Terms* terms, __m256 (&c)[2][T]) {
     __m256i sum[T][2];
     if constexpr (!kSplit) multiply<8>(group, q, terms, 0, 0, sum);
+    __m256i correction[T];
+    if constexpr (Dot::template kCorrects<F>) {
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) correction[t] = Dot::template correction<F>(terms[t]);
+    }
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
       if constexpr (kSplit) multiply<8>(group, q, terms, 0, h, sum);
@@ -253,7 +259,10 @@ struct Tile {
         if constexpr (kSplit) {
           total = Dot::finish_bytes(sum[t][0], sum[t][1]);
         } else {
-          total = Dot::template finish<F>(sum[t][h], terms[t], 0);
+          total = Dot::finish(sum[t][h]);
+          if constexpr (Dot::template kCorrects<F>) {
+            total = _mm256_add_epi32(total, correction[t]);
+          }
         }
         add_scaled(total, scale, min, terms[t], c[h][t]);
       }
@@ -271,7 +280,7 @@ struct Tile {
       const __m256 scale = View::half_scale(group, 0, h);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
-        const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], 0);
+        const __m256i total = Dot::finish(sum[t][h]);
         x[h][t] = _mm256_mul_ps(_mm256_cvtepi32_ps(total), scale);
       }
     }
@@ -281,7 +290,7 @@ struct Tile {
       const __m256 scale = View::half_scale(group, 1, h);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
-        const __m256i total = Dot::template finish<F>(sum[t][h], terms[t], 1);
+        const __m256i total = Dot::finish(sum[t][h]);
         x[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), scale, x[h][t]);
         s[h][t] = _mm256_fmadd_ps(x[h][t], _mm256_set1_ps(terms[t].scale), s[h][t]);
       }

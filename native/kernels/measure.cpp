@@ -56,7 +56,7 @@ double measure_peak(Loop loop, int threads) {
   ThreadPool pool(threads);
   constexpr int64_t kLoops = 1 << 17;
   double best = 0.0;
-  for (int repeat = 0; repeat < 50; ++repeat) {
+  for (int repeat = 0; repeat < 200; ++repeat) {
     std::vector<int64_t> operations(static_cast<size_t>(threads));
     const auto start = Clock::now();
     pool.run([&](int tid) { operations[static_cast<size_t>(tid)] = loop(kLoops); });

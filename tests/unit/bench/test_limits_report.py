@@ -52,6 +52,14 @@ def test_roofs_are_columns_and_a_missing_peak_is_named():
     assert "| barrier, ns            |  300 |" in text
 
 
+def test_roofs_name_the_bits_that_are_slower():
+    roof = Roof(1, 30e9, 20e9, 350e9, 0.0, 118e9, 2e-9, 1e-8, 3e-9, {5: 351e9, 6: 328e9, 8: 175e9})
+    text = report_roofs([roof])
+    assert "| int8 by 6 bits, GOP/s  |  328 |" in text
+    assert "| int8 by 8 bits, GOP/s  |  175 |" in text
+    assert "5 bits" not in text
+
+
 def test_intensity_counts_two_operations_a_weight_and_row():
     assert intensity(9) == 32.0  # 18 operations for each 4.5 / 8 bytes
 
