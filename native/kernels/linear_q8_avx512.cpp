@@ -41,6 +41,7 @@ struct Stored {
   using F = Format<S>;
   static constexpr size_t kHead = F::kHead;
   static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
+  static constexpr size_t kPrefetched = kBytes;     // of a later group, while one is multiplied
 
   // The line of column quad j of a group.
   static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) {
@@ -103,6 +104,7 @@ struct Expanded {
   static constexpr size_t kHead = F::kHalves ? 64 : 0;
   static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
   static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
   static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) { return load(group + j * 64); }
@@ -256,7 +258,7 @@ struct Tile {
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
         constexpr size_t kAhead = 1344;
-        for (size_t b = 0; b < View::kBytes; b += 64) {
+        for (size_t b = 0; b < View::kPrefetched; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
         if constexpr (F::kHalves) {

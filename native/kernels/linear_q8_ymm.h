@@ -64,6 +64,7 @@ struct Stored {
   using F = Format<S>;
   static constexpr size_t kHead = F::kHead;
   static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
+  static constexpr size_t kPrefetched = kBytes;     // of a later group, while one is multiplied
 
   // Column quad j of a group.
   static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
@@ -127,6 +128,7 @@ struct Expanded {
   static constexpr size_t kHead = F::kHalves ? 64 : 0;
   static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
   static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
   static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
@@ -175,7 +177,7 @@ template <class Dot, class View, int T>
 struct Tile {
   using F = typename View::F;
   using Terms = QuantizedRows::Terms;
-  static constexpr size_t kAhead = 1344;  // bytes to prefetch ahead
+  static constexpr size_t kAhead = 1344;  // of what is prefetched
   static constexpr bool kSplit = Dot::kSplitsBytes && F::kBytesOnly;
 
   // The two registers of weights that meet each broadcast of a row: rows 0..7 and 8..15, or the low
@@ -337,7 +339,7 @@ struct Tile {
       for (int t = 0; t < T; ++t) s[0][t] = s[1][t] = _mm256_setzero_ps();
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
-        for (size_t b = 0; b < View::kBytes; b += 64) {
+        for (size_t b = 0; b < View::kPrefetched; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
         if constexpr (F::kHalves) {
