@@ -128,8 +128,10 @@ def test_sdk(server: LiveServer, tmp_path: Path, sdk: str) -> None:
     assert len(reports) > len(failed)
 
 
-def run_suite(server: LiveServer, tmp_path: Path, sdk: str) -> tuple[set[str], dict[str, str]]:
-    """(calls of which a variant failed, a report of each call)."""
+def run_suite(
+    server: LiveServer, tmp_path: Path, sdk: str, files: tuple[str, ...] = ()
+) -> tuple[set[str], dict[str, str]]:
+    """(calls of which a variant failed, a report of each call). files: other ones than FILES."""
     root = fetch_sdist(sdk, VERSIONS[sdk])
     base = f"{server.url}/v1" if sdk == "openai" else server.url
     report = tmp_path / "report.xml"
@@ -138,7 +140,7 @@ def run_suite(server: LiveServer, tmp_path: Path, sdk: str) -> tuple[set[str], d
             *(sys.executable, "-m", "pytest", "--noconftest", "-p", "sdk_fixtures"),
             *("-q", "-k", "strict and method", "-o", "addopts=", "-o", "filterwarnings="),
             *("-p", "no:cacheprovider", f"--junitxml={report}", "--rootdir", str(root)),
-            *(str(root / "tests" / "api_resources" / name) for name in FILES[sdk]),
+            *(str(root / "tests" / "api_resources" / name) for name in files or FILES[sdk]),
         ],
         env={
             **os.environ,

@@ -56,7 +56,11 @@ def line(name: str, url: str = "/v1/completions", **body: Any) -> bytes:
 def start(client: openai.OpenAI, content: bytes, endpoint: Any = "/v1/completions") -> Batch:
     file = client.files.create(file=("in.jsonl", content), purpose="batch")
     return client.batches.create(
-        input_file_id=file.id, endpoint=endpoint, completion_window="24h", metadata={"k": "v"}
+        input_file_id=file.id,
+        endpoint=endpoint,
+        completion_window="24h",
+        metadata={"k": "v"},
+        output_expires_after={"anchor": "created_at", "seconds": 3600},
     )
 
 
@@ -117,6 +121,7 @@ def test_the_output_is_a_file_like_others(client: openai.OpenAI) -> None:
     file = client.files.retrieve(batch.output_file_id)
     assert file.purpose == "batch_output"
     assert file.filename == f"{batch.id}_output.jsonl"
+    assert file.expires_at == file.created_at + 3600
     assert client.batches.list(limit=1).data[0].id == batch.id
 
 
@@ -249,6 +254,13 @@ BAD: list[tuple[int, str | None, Any]] = [
     (400, "metadata." + "a" * 65, {"metadata": {"a" * 65: "x"}}),
     (400, "metadata.a", {"metadata": {"a": "x" * 513}}),
     (400, "metadata", {"metadata": {str(i): "x" for i in range(17)}}),
+    (400, "output_expires_after", {"output_expires_after": {"anchor": "created_at"}}),
+    (
+        400,
+        "output_expires_after",
+        {"output_expires_after": {"anchor": "created_at", "seconds": 5}},
+    ),
+    (400, "output_expires_after", {"output_expires_after": 3600}),
     (400, "surprise", {"surprise": 1}),
 ]
 

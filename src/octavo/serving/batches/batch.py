@@ -25,7 +25,8 @@ WINDOW_S = 24 * 3600
 class Batch:
     """What survives a restart. Times are seconds since 1970. output_id, error_id: ids that the
     result files will have. failures: why the whole batch failed. outcome: what the batch will be
-    once its files are in place. owner: the tenant."""
+    once its files are in place. output_lifetime_s: how long those are kept; None: for good. owner:
+    the tenant."""
 
     id: str
     endpoint: str
@@ -46,6 +47,7 @@ class Batch:
     has_output: bool = False
     has_errors: bool = False
     outcome: Status | None = None
+    output_lifetime_s: int | None = None
     owner: str = ""
 
     @property

@@ -173,9 +173,10 @@ class BatchWork:
             path.unlink()
             return False
         name, owner = f"{self.batch.id}_{kind}.jsonl", self.batch.owner
+        lifetime_s = self.batch.output_lifetime_s
         while True:
             try:
-                self._files.keep(path, name, OUTPUT_PURPOSE, owner, file_id=file_id)
+                self._files.keep(path, name, OUTPUT_PURPOSE, owner, lifetime_s, file_id)
                 return True
             except ApiError as error:
                 _log.error("batch %s waits for room: %s", self.batch.id, error)

@@ -67,7 +67,12 @@ class Batches:
         return found
 
     def create(
-        self, endpoint: str, input_file_id: str, metadata: dict[str, str], owner: str
+        self,
+        endpoint: str,
+        input_file_id: str,
+        metadata: dict[str, str],
+        owner: str,
+        output_lifetime_s: int | None = None,
     ) -> Batch:
         """Queue a batch. Raises 429 if too many are open."""
         if sum(not batch.is_over for batch in self._batches.values()) >= MAX_OPEN:
@@ -84,6 +89,7 @@ class Batches:
             error_id=new_id(),
             metadata=metadata,
             owner=owner,
+            output_lifetime_s=output_lifetime_s,
         )
         with told_if_full():
             self._write(batch)

@@ -1,6 +1,8 @@
 """Files that clients upload and batches write, in a folder."""
 
 from octavo.serving.files.store import (
+    MAX_LIFETIME_S,
+    MIN_LIFETIME_S,
     OUTPUT_PURPOSE,
     FileStore,
     StoredFile,
@@ -12,6 +14,8 @@ from octavo.serving.files.store import (
 from octavo.serving.files.upload import Upload, receive_upload
 
 __all__ = [
+    "MAX_LIFETIME_S",
+    "MIN_LIFETIME_S",
     "OUTPUT_PURPOSE",
     "FileStore",
     "StoredFile",

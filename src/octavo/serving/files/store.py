@@ -22,6 +22,7 @@ from octavo.serving.errors import ApiError, invalid
 
 PURPOSES = ("batch", "assistants", "fine-tune", "vision", "user_data", "evals")
 OUTPUT_PURPOSE = "batch_output"
+MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 30 * 24 * 3600  # of files that expire
 _ID = re.compile(r"file-[0-9a-f]{32}")
 
 

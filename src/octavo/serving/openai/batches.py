@@ -12,11 +12,19 @@ from octavo.serving.body import StrictModel, read_object, validate
 from octavo.serving.context import serving_of
 from octavo.serving.describe import accepts
 from octavo.serving.errors import invalid
+from octavo.serving.files import MAX_LIFETIME_S, MIN_LIFETIME_S
 from octavo.serving.json import JsonResponse
 from octavo.serving.pages import page_of
 from octavo.serving.storage import owner_of, storage_of
 
 router = APIRouter(prefix="/v1/batches", tags=["Batches"])
+
+
+class ExpiresAfter(StrictModel):
+    """How long result files are kept, from when they are made."""
+
+    anchor: Literal["created_at"]
+    seconds: int = Field(ge=MIN_LIFETIME_S, le=MAX_LIFETIME_S)
 
 
 class BatchRequest(StrictModel):
@@ -25,6 +33,7 @@ class BatchRequest(StrictModel):
     input_file_id: str
     endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
     completion_window: Literal["24h"]
+    output_expires_after: ExpiresAfter | None = None
     metadata: (
         Annotated[
             dict[
@@ -47,7 +56,13 @@ async def create(request: Request) -> Response:
     if source.purpose != "batch":
         message = f"input_file_id: the file's purpose is {source.purpose}, expected batch"
         raise invalid("input_file_id", message)
-    batch = storage.batches.create(body.endpoint, source.id, body.metadata or {}, owner)
+    batch = storage.batches.create(
+        body.endpoint,
+        source.id,
+        body.metadata or {},
+        owner,
+        None if body.output_expires_after is None else body.output_expires_after.seconds,
+    )
     return JsonResponse(batch.shown())
 
 

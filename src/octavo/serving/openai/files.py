@@ -13,12 +13,16 @@ from starlette.responses import Response, StreamingResponse
 
 from octavo.serving.context import serving_of
 from octavo.serving.errors import ApiError, invalid
-from octavo.serving.files import check_purpose, receive_upload
+from octavo.serving.files import (
+    MAX_LIFETIME_S,
+    MIN_LIFETIME_S,
+    check_purpose,
+    receive_upload,
+)
 from octavo.serving.json import JsonResponse
 from octavo.serving.pages import page_of
 from octavo.serving.storage import owner_of, storage_of
 
-MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 30 * 24 * 3600
 CHUNK_BYTES = 256 << 10
 
 router = APIRouter(prefix="/v1/files", tags=["Files"])
