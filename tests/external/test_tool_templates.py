@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import TemplateError
-from octavo.parsing import Tool, detect_reasoning, detect_tools
-from octavo.serving.dialect import dialect_of
-from octavo.serving.history import shaped
+from octavo.parsing import Tool, detect_reasoning, detect_tools, dialect_of, shaped
 from octavo.tokenizer.template import ChatTemplates
 from tests.external.test_tokenizer_vectors import REQUIREMENT
 from tests.support.sdist import sdist_files

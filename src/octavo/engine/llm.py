@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from octavo.decoding.params import SamplingParams
 from octavo.decoding.pooling import Pooling
+from octavo.engine.chat import Chats
 from octavo.engine.collect import Collector
 from octavo.engine.embedding import EMBED_ONLY, EmbeddingOutput
 from octavo.engine.engine import Engine
@@ -75,6 +76,7 @@ class LLM:
         self._grammars = engine.grammars
         self._shared = SharedEngine(engine)
         self._ids = itertools.count()
+        self._chats: Chats | None = None
 
     def generate(
         self, prompts: Prompts, params: Params = None, *, use_tqdm: bool = True
@@ -104,22 +106,27 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation, or a list of them, rendered by the model's chat template.
 
-        tools, chat_template and add_generation_prompt go to `Tokenizer.render_chat`. Raises
-        TemplateError if the template refuses the messages, else as `generate`.
+        tools: functions in OpenAI's shape. Each sample's `message` has the answer's thinking, text
+        and tool calls; its `text` is all of it as the model wrote it. Raises TemplateError if the
+        template refuses the messages, else as `generate`.
         """
         talks = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        requests = []
+        if self._chats is None:
+            self._chats = Chats.of(self._need_tokenizer("messages"))
+        chats, requests, tools = self._chats, [], tools or ()
         for talk, one in zip(talks, _per_prompt(params, len(talks)), strict=True):
-            tokenizer = self._need_tokenizer("messages")
-            text = tokenizer.render_chat(
+            text = chats.prompt(
                 talk,  # type: ignore[arg-type]  # a conversation, as sorted out above
+                tools,
                 add_generation_prompt=add_generation_prompt,
-                tools=tools,
                 chat_template=chat_template,
             )
-            ids = tokenizer.encode(text, add_special_tokens=False)
-            requests.append(self._request(ids, one, text))
-        return self._run(requests, use_tqdm)
+            ids = chats.tokenizer.encode(text, add_special_tokens=False)
+            requests.append(self._request(ids, chats.params(one, bool(tools)), text))
+        outputs = self._run(requests, use_tqdm)
+        for output in outputs:
+            chats.read(output, tools)
+        return outputs
 
     def embed(
         self, prompts: Prompts, pooling: Pooling | None = None, *, use_tqdm: bool = True

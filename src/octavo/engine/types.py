@@ -7,6 +7,7 @@ from typing import Literal
 
 from octavo.decoding.params import SamplingParams
 from octavo.decoding.pooling import Pooling
+from octavo.parsing.parts import Answer
 
 BACKGROUND_PRIORITY = 1 << 32
 """From here on a priority means, under any policy: after everybody else."""
@@ -93,7 +94,8 @@ class Delta:
 
 @dataclass
 class CompletionOutput:
-    """One finished (or growing) sample."""
+    """One finished (or growing) sample. message: of a chat, the text cut into thinking, answer and
+    tool calls."""
 
     index: int
     text: str = ""
@@ -102,6 +104,7 @@ class CompletionOutput:
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    message: Answer | None = None
 
 
 @dataclass

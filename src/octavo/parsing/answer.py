@@ -9,7 +9,7 @@ from typing import Protocol
 from octavo.parsing import harmony
 from octavo.parsing.json_calls import JsonCalls
 from octavo.parsing.lark import Lark
-from octavo.parsing.parts import Parser, PlainParser
+from octavo.parsing.parts import Answer, Parser, PlainParser
 from octavo.parsing.reasoning import ReasoningFormat
 from octavo.parsing.scan import SPACE, Markers, Scan, Show, Steps
 from octavo.parsing.stream import Output, StreamParser, attempt, new_call_id
@@ -87,6 +87,13 @@ class AnswerFormat:
         if self.reasoning:
             parser.push(self.reasoning.opening(prompt), [])
         return parser
+
+    def parse(self, text: str, prompt: str = "", tools: Sequence[Tool] = ()) -> Answer:
+        """A whole answer at once."""
+        parser, answer = self.parser(prompt, tools), Answer()
+        for part in [*parser.push(text, []), *parser.finish()]:
+            answer.add(part)
+        return answer
 
 
 def _ends(tools: ToolFormat) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -33,6 +33,36 @@ class ToolCallPart:
 
 
 Part = ReasoningPart | TextPart | ToolCallPart
+
+
+@dataclass
+class Call:
+    """A whole call. arguments: a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class Answer:
+    """What parts add up to."""
+
+    reasoning: str = ""
+    text: str = ""
+    tool_calls: list[Call] = field(default_factory=list)
+
+    def add(self, part: Part) -> None:
+        """Append a part."""
+        match part:
+            case ReasoningPart(text):
+                self.reasoning += text
+            case TextPart(text):
+                self.text += text
+            case ToolCallPart(place, arguments, call_id, name):
+                if place == len(self.tool_calls):
+                    self.tool_calls.append(Call(call_id or "", name or ""))
+                self.tool_calls[place].arguments += arguments
 
 
 class Parser(Protocol):

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.decoding import Grammar, SamplingParams, as_lark
-from octavo.parsing import Tool, forced_calls, free_calls, shaped_answer
-from octavo.serving.dialect import Dialect
+from octavo.parsing import Dialect, Tool, forced_calls, free_calls, shaped_answer
 from octavo.serving.errors import invalid
 
 if TYPE_CHECKING:

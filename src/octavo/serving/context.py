@@ -18,7 +18,7 @@ from octavo.engine.stats import EngineStats
 from octavo.engine.types import Delta
 from octavo.engine.types import Request as EngineRequest
 from octavo.errors import OctavoError
-from octavo.serving.dialect import Dialect, dialect_of
+from octavo.parsing import Dialect, dialect_of
 from octavo.serving.errors import RETRY_AFTER_S, ApiError, not_ready
 from octavo.serving.keys import load_keyring
 from octavo.serving.metrics import Metrics

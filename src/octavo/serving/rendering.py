@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import TemplateError
-from octavo.serving.dialect import Dialect
+from octavo.parsing import Dialect, shaped
 from octavo.serving.errors import invalid
-from octavo.serving.history import shaped
 from octavo.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

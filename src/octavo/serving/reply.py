@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from octavo.engine.types import Delta, TokenLogprobs
-from octavo.parsing import Parser, Part, ReasoningPart, TextPart, ToolCallPart
+from octavo.parsing import Answer, Parser, Part, ToolCallPart
 from octavo.serving.generation import Generation
 
 EndReason = Literal["stop", "length", "tool_calls"]
@@ -27,38 +27,18 @@ class ReplyDelta:
 
 
 @dataclass
-class ToolCall:
-    """A finished call. arguments: a JSON object as text."""
-
-    id: str
-    name: str
-    arguments: str = ""
-
-
-@dataclass
-class ReplyChoice:
+class ReplyChoice(Answer):
     """What one choice has become."""
 
-    reasoning: str = ""
-    text: str = ""
-    tool_calls: list[ToolCall] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: EndReason | None = None
     stop_reason: int | str | None = None
 
-    def add(self, delta: ReplyDelta) -> None:
+    def take(self, delta: ReplyDelta) -> None:
         """Append a delta."""
         for part in delta.parts:
-            match part:
-                case ReasoningPart(text):
-                    self.reasoning += text
-                case TextPart(text):
-                    self.text += text
-                case ToolCallPart(place, arguments, call_id, name):
-                    if place == len(self.tool_calls):
-                        self.tool_calls.append(ToolCall(call_id or "", name or ""))
-                    self.tool_calls[place].arguments += arguments
+            self.add(part)
         self.token_ids += delta.raw.token_ids
         self.logprobs += delta.raw.logprobs or []
         if delta.finish_reason is not None:
@@ -97,7 +77,7 @@ class Reply:
         choices = [ReplyChoice() for _ in self._parsers]
         async with aclosing(self.deltas()) as deltas:
             async for delta in deltas:
-                choices[delta.index].add(delta)
+                choices[delta.index].take(delta)
         return choices
 
     def _cut(self, index: int, delta: Delta) -> ReplyDelta:

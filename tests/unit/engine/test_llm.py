@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from octavo import LLM, SamplingParams
+from octavo.engine.chat import Chats
 from octavo.errors import EngineError, InvalidParameterError, PromptTooLongError, TemplateError
 from tests.support.engines import byte_tokenizer, null_engine
 
@@ -80,6 +81,36 @@ def test_chat_renders_the_template_once_without_extra_tokens(llm: LLM) -> None:
     assert other.prompt == "hi"
     with pytest.raises(TemplateError):
         llm.chat(talk, GREEDY, chat_template="{{ raise_exception('no') }}")
+
+
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def test_chat_shows_tools_and_reads_calls(llm: LLM) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather"}}
+    talk = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "Sunny.", "tool_call_id": "call_1"},
+    ]
+    assert llm.tokenizer is not None
+    chats = Chats.of(llm.tokenizer)
+    prompt = chats.prompt(talk, [WEATHER])
+    for part in ('"name": "get_weather"', '"arguments": {}', "Sunny.", "<tools>"):
+        assert part in prompt
+    (output,) = llm.chat(talk[:1], GREEDY)
+    message = output.outputs[0].message
+    assert message is not None
+    assert (message.text, message.tool_calls) == ("jklm", [])
+    output.outputs[0].text = 'So:\n<tool_call>\n{"name": "get_weather"}\n</tool_call>'
+    chats.read(output, [WEATHER])
+    message = output.outputs[0].message
+    assert message is not None
+    assert message.text == "So:"
+    assert [(c.name, c.arguments) for c in message.tool_calls] == [("get_weather", "{}")]
 
 
 def test_without_a_tokenizer_only_ids_are_taken(bare: LLM) -> None:

@@ -7,8 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.parsing import TOOL_FORMATS, Tool, ToolFormat
-from octavo.serving.dialect import FALLBACK, Dialect, Wants
+from octavo.parsing.answer import ToolFormat
+from octavo.parsing.dialect import FALLBACK, Dialect, Wants
+from octavo.parsing.formats import TOOL_FORMATS
+from octavo.parsing.tools import Tool
 
 Message = dict[str, Any]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.parsing import Tool, answer_format
-from octavo.serving.dialect import Dialect, Wants
-from octavo.serving.history import shaped, short_id
+from octavo.parsing import Dialect, Tool, answer_format, shaped
+from octavo.parsing.dialect import Wants
+from octavo.parsing.history import short_id
 
 TOOL = Tool("look_up", "Look a word up.")
 

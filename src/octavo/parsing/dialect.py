@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import TemplateError
-from octavo.parsing import (
-    NONE,
-    AnswerFormat,
-    Tool,
-    answer_format,
-    detect_reasoning,
-    detect_tools,
-)
+from octavo.parsing.answer import AnswerFormat
+from octavo.parsing.formats import NONE, answer_format, detect_reasoning, detect_tools
+from octavo.parsing.tools import Tool
 from octavo.tokenizer import Tokenizer
 
 AUTO = "auto"
