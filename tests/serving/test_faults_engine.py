@@ -155,6 +155,40 @@ async def test_20_streams_survive_their_engine(tiny_model: Path, fault: signal.S
         assert server.http.get("/health/progress").json()["status"] == "idle"
 
 
+@pytest.mark.model
+async def test_a_real_model_goes_on_where_it_was() -> None:
+    """SmolLM2 on the CPU backend: what decoding had written, prefill computes again to the bit."""
+    factory = "octavo.engine.worker:load_engine"
+    prompts = ["Once upon a time", "The three laws of robotics are", "def fibonacci(n):"]
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"temperature": 1.0, "seed": 3, "logprobs": 2},
+    ]
+    with live_server("smollm2", backend="cpu", factory=factory, max_model_len=512) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+
+            async def one(place: int, begun: Callable[[], None]) -> Answer:
+                wanted = {"model": MODEL, "max_tokens": 60, "stream": True, **kinds[place % 2]}
+                wanted |= {"prompt": prompts[place % 3], "ignore_eos": True}
+                answer: Answer = await stream(http, wanted, begun)
+                return answer
+
+            whole = await asyncio.gather(*(one(place, lambda: None) for place in range(6)))
+            shown = [0]
+
+            def count() -> None:
+                shown[0] += 1
+
+            tasks = [asyncio.create_task(one(place, count)) for place in range(6)]
+            while shown[0] < 100:
+                await asyncio.sleep(0.002)
+            os.kill(server.client.pid, signal.SIGKILL)
+            continued = await asyncio.gather(*tasks)
+        assert server.client.num_restarts == 1
+        assert [a.texts for a in continued] == [a.texts for a in whole]
+        assert [a.num_logprobs for a in continued] == [a.num_logprobs for a in whole]
+
+
 async def test_only_the_request_that_kills_engines_fails(tiny_model: Path) -> None:
     """Its neighbours, running and queued, get their text; the service goes on."""
     factory = f"{__name__}:make_poisoned"
