@@ -23,7 +23,7 @@ class Storage:
     def __init__(self, folder: Path, serving: Serving) -> None:
         options = serving.options
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what clients wrote
             self._lock = _locked(folder)
             self.files = FileStore(folder / "files", options.max_data_bytes)
             self.batches = Batches(
