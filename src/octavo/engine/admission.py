@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.decoding.grammar import Grammar
+from octavo.engine.options import EngineOptions
 from octavo.engine.types import Request
 from octavo.errors import InvalidParameterError, PromptTooLongError
 
@@ -31,6 +32,13 @@ def check_request(
             f"engine: the prompt has {num_prompt:,} tokens{asked}, but prompt and output together "
             f"may have {max_model_len:,}; shorten the prompt or lower max_tokens"
         )
+
+
+def queue_has_room(options: EngineOptions, num_waiting: int, num_tokens: int) -> bool:
+    """Whether a request may join `num_waiting` others; num_tokens: its own and theirs. An empty
+    queue takes any."""
+    fits = num_waiting < options.max_queue and num_tokens <= options.max_queued_tokens
+    return not num_waiting or fits
 
 
 def check_task(request: Request, task: str) -> None:

@@ -12,7 +12,7 @@ from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.params import SamplingParams
-from octavo.engine.admission import check_request, check_task
+from octavo.engine.admission import check_request, check_task, queue_has_room
 from octavo.engine.deadlines import Deadlines
 from octavo.engine.failures import note_error
 from octavo.engine.grammars import Grammars
@@ -97,13 +97,8 @@ class Engine:
     def check(self, request: Request) -> None:
         """Raise a RequestError if this engine can never serve the request."""
         check_task(request, self.options.task)
-        check_request(
-            request,
-            self.config.vocab_size,
-            self.plan.max_model_len,
-            self._max_rows,
-            self.tokenizer is not None,
-        )
+        sizes = (self.config.vocab_size, self.plan.max_model_len, self._max_rows)
+        check_request(request, *sizes, self.tokenizer is not None)
 
     def add_request(self, request: Request, *, admitted: bool = False) -> None:
         """Queue a request. Raises RequestError subclasses at once; then nothing has happened.
@@ -128,11 +123,8 @@ class Engine:
 
     def has_room(self, request: Request) -> bool:
         """Whether the queue's bounds allow one more."""
-        num_waiting, options = self.num_waiting, self.options
         num_tokens = self._scheduler.waiting.num_tokens + len(request.prompt_ids)
-        return not num_waiting or (
-            num_waiting < options.max_queue and num_tokens <= options.max_queued_tokens
-        )
+        return queue_has_room(self.options, self.num_waiting, num_tokens)
 
     def _new_state(self, request: Request) -> RequestState:
         return self._intake.new_state(request)
