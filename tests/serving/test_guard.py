@@ -136,9 +136,7 @@ def test_a_long_answer_is_not_mistaken_for_a_slow_client(tiny_model: Path) -> No
 def test_an_answer_nobody_reads_is_given_up(strict: LiveServer) -> None:
     before = cuts(strict, "write")
     wanted = {"max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 5, "n": 6}
-    body = json.dumps(
-        {"model": "tiny", "prompt": "a", **wanted}
-    ).encode()  # 10 MB
+    body = json.dumps({"model": "tiny", "prompt": "a", **wanted}).encode()  # 10 MB
     with connect(strict) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
