@@ -112,16 +112,18 @@ class Gate:
         """Whether a request of an ordinary tenant would be refused now."""
         return self._is_full(queue) or queue.num_tokens >= self._max_tokens
 
-    def retry_after_s(self, now: float, queue: Queue, num_tokens: int = 0) -> float:
-        """Seconds until there will be room, at the rate the queue drains at. Whoever asks is given
-        the next place that is not promised to somebody yet."""
+    def retry_after_s(
+        self, now: float, queue: Queue, num_tokens: int = 0, promise: bool = True
+    ) -> float:
+        """Seconds until there will be room, at the rate the queue drains at. Who is refused is
+        given the next place that is not promised to somebody yet."""
         rate = self.rate.requests_per_s(now)
         if rate is None:
             return 1.0
-        self._promised = max(self._promised, now) + 1 / rate
         all_s = min(MAX_RETRY_S, max(1.0, queue.num_requests / rate))
-        self._promised = min(self._promised, now + all_s)
-        wait_s = self._promised - now
+        wait_s = min(max(self._promised - now, 0.0) + 1 / rate, all_s)
+        if promise:
+            self._promised = now + wait_s
         token_rate = self.rate.tokens_per_s(now)
         if token_rate is not None:
             wait_s = max(wait_s, num_tokens / token_rate)

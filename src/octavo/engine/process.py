@@ -194,7 +194,9 @@ class EngineProcess:
     def full_for_s(self) -> float | None:
         """Seconds after which the full queue may have room; None while it has."""
         queue, gate = self.queue(), self._inflight.gate
-        return gate.retry_after_s(time.monotonic(), queue) if gate.is_full(queue) else None
+        if not gate.is_full(queue):
+            return None
+        return gate.retry_after_s(time.monotonic(), queue, promise=False)
 
     def _check_queue(self, request: Request) -> None:
         now, gate, size = time.monotonic(), self._inflight.gate, len(request.prompt_ids)
