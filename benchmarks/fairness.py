@@ -139,7 +139,8 @@ def _report(found: Times, o: argparse.Namespace) -> None:
     ]
     print(table(["light tenant", "TTFT p50 ms", "worst ms", "half the machine = 1"], rows))
     out = o.out / "fairness.json"
-    write_json(out, found, options={key: str(value) for key, value in vars(o).items()})
+    facts = {key: str(value) for key, value in vars(o).items() if key != "out"}
+    write_json(out, found, options=facts | {"model": Path(o.model).stem})
     _plot(out.with_suffix(".svg"), found, share)
     print(f"written: {out} and its plot", file=sys.stderr)
 
@@ -167,13 +168,13 @@ def _plot(path: Path, found: Times, share: float) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fairness", description=__doc__)
     parser.add_argument("model", nargs="?", default="smollm2")
-    parser.add_argument("--requests", type=int, default=8, help="of the light tenant, in each case")
+    parser.add_argument("--requests", type=int, default=6, help="of the light tenant, in each case")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between them")
     parser.add_argument("--input-len", type=int, default=512, help="its prompts, in words")
-    parser.add_argument("--output-len", type=int, default=32)
-    parser.add_argument("--flood", type=int, default=64, help="requests of the flood in flight")
+    parser.add_argument("--output-len", type=int, default=16)
+    parser.add_argument("--flood", type=int, default=32, help="requests of the flood in flight")
     parser.add_argument("--flood-input-len", type=int, default=128)
-    parser.add_argument("--lead", type=float, default=2.0, help="seconds the flood has alone")
+    parser.add_argument("--lead", type=float, default=1.0, help="seconds the flood has alone")
     parser.add_argument("--max-num-seqs", type=int, default=16)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
