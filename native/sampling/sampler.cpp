@@ -33,6 +33,14 @@ inline int32_t weight_bucket(float w) {
   return bits >> 19;
 }
 
+// The least weight of a bucket.
+inline float weight_of_bucket(int32_t bucket) {
+  const int32_t bits = bucket << 19;
+  float w;
+  std::memcpy(&w, &bits, sizeof w);
+  return w;
+}
+
 }  // namespace
 
 double philox_uniform(uint64_t seed, uint32_t counter) {
@@ -45,12 +53,12 @@ double philox_uniform(uint64_t seed, uint32_t counter) {
 SamplerScratch::SamplerScratch(int64_t vocab)
     : vocab_(vocab),
       logits_(new float[vocab]),
-      weights_(new float[scan_blocks(vocab) * kScanBlock]),
-      candidates_(new float[vocab]),
-      ids_(new int32_t[vocab]),
+      candidates_(new float[vocab + kScanBlock]),
+      ids_(new int32_t[vocab + kScanBlock]),
       work_(new float[vocab]),
       marks_(new uint32_t[vocab]()),
       block_max_(new float[scan_blocks(vocab)]),
+      most_(new float[scan_blocks(vocab)]),
       block_sum_(new double[scan_blocks(vocab)]) {}
 
 // The work on one row. Methods run in the order in which sample() calls them.
@@ -61,12 +69,12 @@ class RowSampler {
       : raw_(logits), x_(logits), vocab_(vocab), view_(view), row_(row), s_(scratch) {}
 
   int32_t sample() {
-    Peak raw = find_peak(raw_, vocab_);
+    Peak raw = find_peak(raw_, vocab_, s_.block_max_.get());
     raw_peak_ = raw.value;
     if (!raw.finite) return kNotFinite;
     if (changes_logits()) {
       if (!adjust()) return kIdOutOfRange;
-      raw = find_peak(x_, vocab_);
+      raw = find_peak(x_, vocab_, s_.block_max_.get());
       if (!raw.finite) return kNotFinite;
     }
     if (raw.value == -kInf) return kNothingAllowed;
@@ -166,31 +174,51 @@ class RowSampler {
   }
 
   int32_t draw(float peak) {
-    float temperature = std::max(view_.temperature[row_], kLeastTemperature);
-    double total = softmax_weights(x_, vocab_, peak, temperature, view_.min_p[row_],
-                                   s_.weights_.get(), s_.block_max_.get(), s_.block_sum_.get());
+    how_ = {peak, std::max(view_.temperature[row_], kLeastTemperature), view_.min_p[row_]};
+    largest_weights(s_.block_max_.get(), scan_blocks(vocab_), how_, s_.most_.get());
     double uniform = philox_uniform(view_.seed[row_], static_cast<uint32_t>(view_.counter[row_]));
     int64_t k = view_.top_k[row_];
     double p = view_.top_p[row_];
-    bool cuts_k = k > 0 && k < vocab_;
-    if (!cuts_k && p >= 1) return draw_from_blocks(uniform * total);
-    gather(cuts_k ? bound_for_top_k(k) : bound_for_top_p(p, total));
-    if (cuts_k) {
+    if (k > 0 && k < vocab_) {
+      gather(lower_bound_of_top(s_.most_.get(), scan_blocks(vocab_), k, s_.work_.get()));
       cut_top_k(k);
-      total = candidate_sum();
+      if (p < 1) cut_top_p(p * candidate_sum());
+      return draw_from_candidates(uniform);
     }
-    if (p < 1) cut_top_p(p * total);
+    double total = sum_weights(x_, vocab_, how_, s_.most_.get(), s_.block_sum_.get());
+    if (p >= 1) return draw_from_blocks(uniform * total);
+    gather_top_p(p, total);
+    cut_top_p(p * total);
     return draw_from_candidates(uniform);
   }
 
-  float bound_for_top_k(int64_t k) {
-    return lower_bound_of_top(s_.block_max_.get(), scan_blocks(vocab_), k, s_.work_.get());
+  // Candidates that hold the nucleus: all weights above a bound. All weights below
+  // (1 - p) * total / vocab together are less than (1 - p) * total; a little slack covers the
+  // rounding of the sum. Mostly few tokens share the nucleus and a higher bound will do.
+  void gather_top_p(double p, double total) {
+    const float lowest = static_cast<float>((1 - p) * total / static_cast<double>(vocab_) * 0.999);
+    const float guess = bound_of_tail((1 - p) * total / 2);
+    if (guess > lowest) {
+      gather(guess);
+      if (candidate_sum() > p * total * (1 + 1e-9)) return;
+    }
+    gather(lowest);
   }
 
-  // All weights below (1 - p) * total / vocab together are less than (1 - p) * total, so the
-  // nucleus lies among the others; a little slack covers the rounding of the sum.
-  float bound_for_top_p(double p, double total) const {
-    return static_cast<float>((1 - p) * total / static_cast<double>(vocab_) * 0.999);
+  // A bound such that the weights below it sum to about `tail`, judged by one block in sixteen.
+  float bound_of_tail(double tail) {
+    constexpr int64_t kEvery = 16;
+    double sums[kWeightBuckets] = {};
+    for (int64_t b = 0; b < scan_blocks(vocab_); b += kEvery) {
+      const int64_t begin = b * kScanBlock;
+      float w[kScanBlock];
+      block_weights(x_ + begin, std::min(kScanBlock, vocab_ - begin), how_, w);
+      for (float weight : w) sums[weight_bucket(weight)] += weight;
+    }
+    double below = 0;
+    int32_t bucket = 0;
+    while (bucket + 1 < kWeightBuckets && (below += sums[bucket]) * kEvery <= tail) ++bucket;
+    return weight_of_bucket(bucket);
   }
 
   // Candidates: positive weights >= bound, in id order.
@@ -198,13 +226,14 @@ class RowSampler {
     count_ = 0;
     bound = std::max(bound, std::numeric_limits<float>::min());
     for (int64_t b = 0; b < scan_blocks(vocab_); ++b) {
-      if (s_.block_max_[b] < bound) continue;
-      int64_t end = std::min((b + 1) * kScanBlock, vocab_);
-      for (int64_t i = b * kScanBlock; i < end; ++i) {
-        s_.candidates_[count_] = s_.weights_[i];
-        s_.ids_[count_] = static_cast<int32_t>(i);
-        count_ += s_.weights_[i] >= bound;
-        if (count_ == vocab_) return;
+      if (s_.most_[b] * kSlack < bound) continue;
+      const int64_t begin = b * kScanBlock;
+      float w[kScanBlock];
+      block_weights(x_ + begin, std::min(kScanBlock, vocab_ - begin), how_, w);
+      for (int64_t i = 0; i < kScanBlock; ++i) {
+        s_.candidates_[count_] = w[i];
+        s_.ids_[count_] = static_cast<int32_t>(begin + i);
+        count_ += w[i] >= bound;
       }
     }
   }
@@ -309,12 +338,14 @@ class RowSampler {
       if (sum + s_.block_sum_[b] > target) break;
       sum += s_.block_sum_[b];
     }
-    int64_t last = chosen * kScanBlock;
-    int64_t end = std::min(last + kScanBlock, vocab_);
-    for (int64_t i = last; i < end; ++i) {
-      if (s_.weights_[i] <= 0) continue;
-      last = i;
-      sum += s_.weights_[i];
+    const int64_t begin = chosen * kScanBlock;
+    float w[kScanBlock];
+    block_weights(x_ + begin, std::min(kScanBlock, vocab_ - begin), how_, w);
+    int64_t last = begin;
+    for (int64_t i = 0; i < kScanBlock; ++i) {
+      if (w[i] <= 0) continue;
+      last = begin + i;
+      sum += w[i];
       if (sum > target) break;
     }
     return static_cast<int32_t>(last);
@@ -345,6 +376,7 @@ class RowSampler {
   int64_t row_;
   SamplerScratch& s_;
   float raw_peak_ = 0;
+  Weighing how_{};
   int64_t count_ = 0;  // candidates
 };
 

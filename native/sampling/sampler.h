@@ -54,7 +54,7 @@ struct SampleOut {
   float* top_logprobs = nullptr;
 };
 
-// One thread's working memory, about 20 bytes per token of the vocabulary. Allocates only here.
+// One thread's working memory, about 16 bytes per token of the vocabulary. Allocates only here.
 class SamplerScratch {
  public:
   explicit SamplerScratch(int64_t vocab);
@@ -63,12 +63,12 @@ class SamplerScratch {
   friend class RowSampler;
   int64_t vocab_;
   std::unique_ptr<float[]> logits_;      // adjusted copy, only for rows that change logits
-  std::unique_ptr<float[]> weights_;     // [vocab padded to blocks]
-  std::unique_ptr<float[]> candidates_;  // values that may survive top-k and top-p, in id order
+  std::unique_ptr<float[]> candidates_;  // weights that may survive top-k and top-p, in id order
   std::unique_ptr<int32_t[]> ids_;       // their ids
   std::unique_ptr<float[]> work_;        // a copy to partition
   std::unique_ptr<uint32_t[]> marks_;    // [vocab], all zero between rows
-  std::unique_ptr<float[]> block_max_;   // [blocks]
+  std::unique_ptr<float[]> block_max_;   // [blocks] largest logit
+  std::unique_ptr<float[]> most_;        // [blocks] its weight
   std::unique_ptr<double[]> block_sum_;  // [blocks]
 };
 

@@ -1,5 +1,6 @@
 #include "sampling/scan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -82,9 +83,14 @@ inline Vec exp_nonpositive(Vec x) {
   return alive ? p * scale : splat(0.0f);
 }
 
+inline Vec weigh(Vec x, const Weighing& how) {
+  const Vec w = exp_nonpositive((x - splat(how.peak)) / splat(how.temperature));
+  return w >= splat(how.floor) ? w : splat(0.0f);
+}
+
 }  // namespace
 
-Peak find_peak(const float* x, int64_t n) {
+Peak find_peak(const float* x, int64_t n, float* block_max) {
   Peak peak{-kInf, 0, true};
   int64_t best = -1;
   IntVec bad = {};
@@ -96,6 +102,7 @@ Peak find_peak(const float* x, int64_t n) {
       m = max(v, m);
     }
     float value = reduce_max(m);
+    block_max[b] = value;
     if (value > peak.value) {
       peak.value = value;
       best = b;
@@ -117,20 +124,33 @@ void find_block_max(const float* x, int64_t n, float* block_max) {
   });
 }
 
-double softmax_weights(const float* x, int64_t n, float peak, float temperature, float floor,
-                       float* w, float* block_max, double* block_sum) {
-  double total = 0;
-  const Vec top = splat(peak), divisor = splat(temperature), least = splat(floor);
-  for_blocks(x, n, [&](const float* block, int64_t b) {
-    Vec m = splat(0.0f), sum = splat(0.0f);
+void block_weights(const float* x, int64_t n, const Weighing& how, float* w) {
+  for_blocks(x, n, [&](const float* block, int64_t) {
+    for (int64_t i = 0; i < kScanBlock; i += kLanes) store(w + i, weigh(load(block + i), how));
+  });
+}
+
+void largest_weights(const float* block_max, int64_t blocks, const Weighing& how, float* most) {
+  for_blocks(block_max, blocks, [&](const float* block, int64_t b) {
+    float w[kScanBlock];
     for (int64_t i = 0; i < kScanBlock; i += kLanes) {
-      Vec v = exp_nonpositive((load(block + i) - top) / divisor);
-      v = v >= least ? v : splat(0.0f);
-      store(w + b * kScanBlock + i, v);
-      m = max(v, m);
-      sum += v;
+      Weighing unbounded = how;
+      unbounded.floor = 0;
+      store(w + i, weigh(load(block + i), unbounded));
     }
-    block_max[b] = reduce_max(m);
+    const int64_t count = std::min(kScanBlock, blocks - b * kScanBlock);
+    std::copy(w, w + count, most + b * kScanBlock);
+  });
+}
+
+double sum_weights(const float* x, int64_t n, const Weighing& how, const float* most,
+                   double* block_sum) {
+  double total = 0;
+  for_blocks(x, n, [&](const float* block, int64_t b) {
+    block_sum[b] = 0;
+    if (most[b] <= 0 || most[b] * kSlack < how.floor) return;
+    Vec sum = splat(0.0f);
+    for (int64_t i = 0; i < kScanBlock; i += kLanes) sum += weigh(load(block + i), how);
     block_sum[b] = reduce_add(sum);
     total += block_sum[b];
   });

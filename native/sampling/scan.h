@@ -19,16 +19,30 @@ struct Peak {
   bool finite = true;  // no NaN and no +inf among the elements
 };
 
-// The largest element, in one pass.
-Peak find_peak(const float* x, int64_t n);
+// The largest element, in one pass; block_max[b] = largest element of block b.
+Peak find_peak(const float* x, int64_t n, float* block_max);
 
 // block_max[b] = largest element of block b.
 void find_block_max(const float* x, int64_t n, float* block_max);
 
-// w[i] = exp((x[i] - peak) / temperature), 0 where that is below `floor`; w is padded with zeros to
-// whole blocks. Returns the sum; fills the maximum and sum of each block.
-double softmax_weights(const float* x, int64_t n, float peak, float temperature, float floor,
-                       float* w, float* block_max, double* block_sum);
+// What makes a weight of a logit: w = exp((x - peak) / temperature), 0 where that is below `floor`.
+struct Weighing {
+  float peak;
+  float temperature;
+  float floor;
+};
+
+// The weights of x[0, n), n <= kScanBlock; w[kScanBlock] is padded with zeros.
+void block_weights(const float* x, int64_t n, const Weighing& how, float* w);
+
+// most[b] = weight of the largest element of block b; with the factor kSlack no weight of the block
+// is above it (two logits one step apart may round to weights in the wrong order).
+constexpr float kSlack = 1.00001f;
+void largest_weights(const float* block_max, int64_t blocks, const Weighing& how, float* most);
+
+// Returns the sum of all weights; fills the sum of each block. Blocks without a weight are skipped.
+double sum_weights(const float* x, int64_t n, const Weighing& how, const float* most,
+                   double* block_sum);
 
 // Sum of exp(x[i] - peak).
 double sum_exp(const float* x, int64_t n, float peak);
