@@ -50,9 +50,9 @@ class Sampling:
         return self.sample_s / self.step_s
 
 
-def decode(engine: Engine, executable: CpuExecutable, params: SamplingParams, number: int) -> list[
-    tuple[float, float]
-]:
+def decode(
+    engine: Engine, executable: CpuExecutable, params: SamplingParams, number: int
+) -> list[tuple[float, float]]:
     """(sampler, step) seconds of each decode step of one request."""
     ids = random.Random(number).choices(range(1000, 30000), k=PROMPT)
     settings = SamplingParams(

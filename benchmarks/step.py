@@ -2,8 +2,9 @@
 
 Prefill of 512 tokens and decode of 1, 8 and 32 streams, through the engine. "around" is what the
 native call takes beyond its regions (checks, sharing out the work), "Python" what
-the step takes beyond the native call. Then the cost of a decode step with M = 1 to 4 streams, and
-the speed of reading keys and values at 4096 tokens of context, against the memory's own.
+the step takes beyond the native call. Then the cost of a decode step with M = 1 to 4 streams, how
+fast a step of one stream reads the weights, and attention keys and values at 4096 tokens,
+both against the memory's own speed.
 
     python -m benchmarks.step qwen2.5-coder-1.5b --json step.json
 """
@@ -17,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.decode_read import measure_decode_read, report_decode
 from benchmarks.kv_read import CONTEXT, measure_kv_read, report_kv
 from benchmarks.load import add_requests, steps, until_all_decode
 from benchmarks.report import table, write_json
 
-from octavo import _native
 from octavo.backends.base import Executable, Floats, Ints, Step
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.decoding.batch import SampleResult, SamplingBatch
@@ -185,16 +186,24 @@ def main() -> None:
     print(report(phases), end="\n\n", flush=True)
     rows = measure_rows(engine, clocked, options.repeat)
     print(report_rows(rows), end="\n\n", flush=True)
+    decode = measure_decode_read(
+        engine, clocked.inner, clocked.seconds, options.threads, 2 * options.repeat
+    )
+    print(report_decode(decode), end="\n\n", flush=True)
     reads = []
     for n in streams:
-        read_speed = _native.measure_read_speed(256 << 20, options.threads)
-        reads.append(measure_kv_read(clocked.inner, n, read_speed))
+        reads.append(measure_kv_read(clocked.inner, n, options.threads))
     print(report_kv(reads))
     engine.close()
     if options.json:
         results = {
             "phases": [p.as_dict() for p in phases],
             "rows_s": rows,
+            "decode_read": {
+                **asdict(decode),
+                "share": decode.share,
+                "best_share": decode.best_share,
+            },
             "kv_reads": [{**asdict(r), "share": r.share} for r in reads],
         }
         write_json(options.json, results, model=options.model, threads=options.threads)

@@ -53,7 +53,14 @@ class CpuBackend(Backend):
         if compilation is None or not compilation.is_of(graph, checkpoint, options):
             compilation = _Compilation(graph, checkpoint, options)
         executor = compilation.finish()
-        return CpuExecutable(executor, config, options, compilation.plan(), compilation.width)
+        return CpuExecutable(
+            executor,
+            config,
+            options,
+            compilation.plan(),
+            compilation.width,
+            compilation.streamed_bytes(),
+        )
 
 
 @dataclass
@@ -91,6 +98,15 @@ class _Compilation:
             weight_bytes=self.executor.weight_bytes,
             arena_bytes=self.placement.arena_bytes + logits + self.executor.scratch_bytes,
             kv_bytes_per_block=self.kv_block_bytes,
+        )
+
+    def streamed_bytes(self) -> int:
+        """The matrices of all products. An embedding table of its own is read a row at a time."""
+        products = {node.inputs[1] for node in self.graph.nodes if node.op is Op.LINEAR}
+        return sum(
+            self.executor.matrix_bytes(matrix)
+            for value, matrix in self.matrices.items()
+            if value in products
         )
 
     def finish(self) -> Executor:

@@ -25,11 +25,14 @@ class CpuExecutable(Executable):
         options: BackendOptions,
         plan: MemoryPlan,
         width: int,
+        streamed_bytes: int,
     ) -> None:
+        """streamed_bytes: weights that every step reads from start to end."""
         self.config = config
         self.block_size = options.block_size
         self.plan = plan
         self.num_threads = executor.num_threads
+        self.streamed_bytes = streamed_bytes
         self._executor: Executor | None = executor
         self._width = width
         self._logits = np.empty((0, width), np.float32)
