@@ -17,19 +17,19 @@ from octavo.engine.deadlines import Deadlines
 from octavo.engine.failures import note_error
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake
-from octavo.engine.logprobs import sampled_logprobs, score_tokens
+from octavo.engine.logprobs import sampled_logprobs
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, scheduler_config
 from octavo.engine.sample import RequestState, Sample
 from octavo.engine.sampling_rows import SamplingRows
-from octavo.engine.scoring import iter_logits
+from octavo.engine.scoring import iter_logits, note_scores
 from octavo.engine.stats import EngineLoad, EngineStats
 from octavo.engine.step_builder import StepBuilder, drawing_rows
 from octavo.engine.token_masks import closed_by
 from octavo.engine.types import Delta, FinishReason, Request
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
 from octavo.models.config import ModelConfig
-from octavo.scheduler import Chunk, Schedule, Scheduler
+from octavo.scheduler import Schedule, Scheduler
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights.cache import Progress
 
@@ -287,18 +287,9 @@ class Engine:
             result = self._executable.step(step, self._rows.batch(drawing))
         for chunk in plan.chunks:
             if chunk.score:
-                self._score(chunk)
+                logits = self._executable.forward(self._builder.build([], [chunk]))
+                note_scores(chunk, logits, self.tokenizer)
         return result
-
-    def _score(self, chunk: Chunk[Sample]) -> None:
-        sample = chunk.sequence
-        logits = self._executable.forward(self._builder.build([], [chunk]))
-        first = chunk.start + 1
-        tokens = sample.ids[first : first + chunk.count]
-        scores = sample.state.prompt_logprobs
-        assert scores is not None  # made with the request
-        del scores[first:]  # a preempted prompt is scored again from its start
-        scores += score_tokens(logits, tokens, sample.params.prompt_logprobs or 0, self.tokenizer)
 
     def _advance(
         self, drawing: list[Sample], result: SampleResult | None, deltas: list[Delta]

@@ -1,4 +1,4 @@
-"""Logits of a text beside the running requests, for evaluation."""
+"""Logits of texts and log-probabilities of prompts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
+from octavo.engine.logprobs import score_tokens
+from octavo.engine.sample import Sample
 from octavo.engine.step_builder import StepBuilder
 from octavo.errors import EngineError
+from octavo.scheduler import Chunk
+from octavo.tokenizer.base import Tokenizer
 
 
 def iter_logits(
@@ -34,3 +38,14 @@ def iter_logits(
                 yield logits
     finally:
         cache.free(table)
+
+
+def note_scores(chunk: Chunk[Sample], logits: Floats, tokenizer: Tokenizer | None) -> None:
+    """Keep the log-probabilities of a prompt chunk's tokens with the request."""
+    sample = chunk.sequence
+    first = chunk.start + 1
+    tokens = sample.ids[first : first + chunk.count]
+    scores = sample.state.prompt_logprobs
+    assert scores is not None  # made with the request
+    del scores[first:]  # a preempted prompt is scored again from its start
+    scores += score_tokens(logits, tokens, sample.params.prompt_logprobs or 0, tokenizer)
