@@ -8,6 +8,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.backends import BACKENDS
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
@@ -56,10 +59,11 @@ def arguments(tool: dict[str, Any], text: str) -> dict[str, Any]:
 class Helpful(Scripted):
     """Writes `answer`."""
 
-    def wanted(self, context: list[int]) -> int | None:
-        begin = len(context) - 1 - context[::-1].index(START)
-        written = context[begin + 1 + len("assistant\n") :]
-        wanted = _wanted(tuple(context[:begin]))
+    def wanted(self, context: NDArray[np.int32]) -> int | None:
+        tokens: list[int] = context.tolist()
+        begin = len(tokens) - 1 - tokens[::-1].index(START)
+        written = tokens[begin + 1 + len("assistant\n") :]
+        wanted = _wanted(tuple(tokens[:begin]))
         if bytes(written) != wanted[: len(written)]:  # a grammar had its way: be done soon
             return ord('"')
         return wanted[len(written)] if len(written) < len(wanted) else END

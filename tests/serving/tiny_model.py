@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -86,27 +88,28 @@ PRIMER = (306, *b"assistant")
 """What may stand between the generation prompt and the answer (harmony's start)."""
 
 
-def said(context: list[int]) -> int | None:
+def said(context: NDArray[np.int32]) -> int | None:
     """The next token of an answer that a message asks for by "say:"; None if none does."""
-    if START not in context:
+    starts = np.flatnonzero(context == START)
+    if not starts.size:
         return None
-    begin = len(context) - 1 - context[::-1].index(START)
-    head, answer = context[:begin], context[begin + 1 + len("assistant\n") :]
-    if answer[: len(PRIMER)] == list(PRIMER):
-        answer = answer[len(PRIMER) :]
-    marker = list(b"say:")
-    places = [i for i in range(len(head)) if head[i : i + len(marker)] == marker]
-    if not places:
+    begin = int(starts[-1])
+    head = context[:begin]
+    place = np.where(head < 256, head, 0).astype(np.uint8).tobytes().rfind(b"say:")
+    if place < 0:
         return None
-    wanted = head[places[-1] + len(marker) :]
-    wanted = wanted[: wanted.index(END)] if END in wanted else wanted
-    return wanted[len(answer)] if len(answer) < len(wanted) else END
+    wanted = head[place + len("say:") :]
+    ends = np.flatnonzero(wanted == END)
+    wanted = wanted[: ends[0]] if ends.size else wanted
+    answer = context[begin + 1 + len("assistant\n") :].tolist()
+    count = len(answer) - len(PRIMER) * (answer[: len(PRIMER)] == [*PRIMER])
+    return int(wanted[count]) if count < len(wanted) else END
 
 
 class Scripted(NullExecutable):
     """Follows `script`, or what a message asks it to say."""
 
-    def wanted(self, context: list[int]) -> int | None:
+    def wanted(self, context: NDArray[np.int32]) -> int | None:
         """The next token, unless `script` knows it."""
         return said(context)
 
@@ -114,7 +117,7 @@ class Scripted(NullExecutable):
         logits = super()._logits(step, row, context)
         sequence = int((step.query_start[1:] <= row).sum())
         tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
-        wanted = self.wanted(tokens.tolist())
+        wanted = self.wanted(tokens)
         if wanted is not None:
             logits[:] = 0.0
             logits[list(CLOSERS)] = [0.5, 0.4, 0.3, 0.2, 0.1]

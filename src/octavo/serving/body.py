@@ -32,10 +32,11 @@ class StrictModel(BaseModel):
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body. Raises 413 as soon as it is known to be too large."""
-    too_large = ApiError(
-        413, f"The body is larger than {max_bytes:,} bytes.", code="body_too_large"
-    )
+    """The whole body. Raises 413 as soon as it is known to be too large; the rest is not read, so
+    that the connection cannot be used again, and says so."""
+    message = f"The body is larger than {max_bytes:,} bytes."
+    closing = {"Connection": "close"}
+    too_large = ApiError(413, message, code="body_too_large", headers=closing)
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise too_large

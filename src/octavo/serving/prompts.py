@@ -51,6 +51,11 @@ _INFILL_ENDS = ("<|fim_pad|>", "<fim_pad>", "<|file_sep|>", "<file_sep>", "<|rep
 """Tokens with which such models leave the gap."""
 
 
+def can_infill(tokenizer: Tokenizer) -> bool:
+    """Whether the model can fill the gap between two texts."""
+    return any(all(_mark(tokenizer, mark) is not None for mark in marks) for marks in _INFILL)
+
+
 def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> tuple[list[int], list[int]]:
     """(prompt, stop ids) that ask a model to fill the gap between two texts.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.serving.context import Serving
 from octavo.serving.ollama.writer import timestamp
+from octavo.serving.prompts import can_infill
 
 LATEST = ":latest"
 MAX_VALUE = 4096  # characters or elements of a metadata value that are shown
@@ -82,7 +83,7 @@ class Catalog:
             "template": template,
             "details": facts.details(),
             "model_info": {**facts.metadata, "general.parameter_count": facts.num_parameters},
-            "capabilities": _capabilities(template),
+            "capabilities": _capabilities(self._serving),
             "modified_at": timestamp(facts.modified_s),
         }
 
@@ -98,13 +99,20 @@ class Catalog:
         }
 
 
-def _capabilities(template: str) -> list[str]:
+def _capabilities(serving: Serving) -> list[str]:
+    """What can be asked of the model."""
+    if serving.client.options.task == "embed":
+        return ["embedding"]
     found = ["completion"]
-    if "tools" in template:
+    tokenizer = serving.tokenizer
+    if tokenizer is None or not tokenizer.chat_template:
+        return found
+    dialect = serving.need_dialect("model")
+    if dialect.calls_parsed and dialect.knows("tools"):
         found.append("tools")
-    if "<think>" in template or "reasoning_content" in template:
+    if dialect.can_reason:
         found.append("thinking")
-    return found
+    return [*found, "insert"] if can_infill(tokenizer) else found
 
 
 def _read(path: str) -> Facts:
