@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from functools import cache
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.decoding import SamplingParams
+from octavo.decoding.grammar import Grammar
 from octavo.engine import Collector, Delta, Request, RequestMetrics, RequestOutput
 from octavo.engine.failures import error_of
 from octavo.engine.heart import Doing, Heart, anonymous_file
@@ -156,22 +158,21 @@ def engine():
 
 @cache
 def undisturbed(spec: Spec) -> RequestOutput:
-    return outputs_with_crashes(spec, ())
+    return outputs_with_crashes(build(spec), ())
 
 
-def outputs_with_crashes(spec: Spec, lives: tuple[int, ...]) -> RequestOutput:
-    """The answer if engines die after so many steps, what they told being all that is known."""
-    wanted = build(spec)
+def outputs_with_crashes(wanted: Request, lives: tuple[int, ...]) -> RequestOutput:
+    """The answer if engines die after so many steps with deltas, what they told being all that is
+    known."""
     collector = Collector(wanted)
     stream = Live(wanted, 0, 10**9)
     for steps in (*lives, 10_000):
         runner = engine()
         runner.add_request(stream.resumed())
-        for _ in range(steps):
-            if not runner.has_work():
-                break
+        while steps and runner.has_work():
             deltas = runner.step()
             if deltas:
+                steps -= 1
                 stream.deliver(deltas)
                 for one in deltas:
                     collector.add(one)
@@ -191,7 +192,7 @@ def outputs_with_crashes(spec: Spec, lives: tuple[int, ...]) -> RequestOutput:
 def test_an_answer_is_the_same_however_often_its_engine_dies(
     spec: Spec, lives: tuple[int, ...]
 ) -> None:
-    found, wanted = outputs_with_crashes(spec, lives), undisturbed(spec)
+    found, wanted = outputs_with_crashes(build(spec), lives), undisturbed(spec)
     assert found.outputs == wanted.outputs
     assert found.prompt_logprobs == wanted.prompt_logprobs
     assert found.num_cached_tokens == wanted.num_cached_tokens
@@ -217,3 +218,16 @@ def test_the_engine_itself_ends_what_misses_a_deadline() -> None:
         ("queued", True),
     ]
     assert {d.request_id for d in drain(runner)} == {"timely"}
+
+
+@pytest.mark.parametrize("lives", [(1,), (3, 5), (7, 1, 1), (2, 9)])
+def test_a_grammar_goes_on_where_it_was(lives: tuple[int, ...]) -> None:
+    pattern = "([a-c]{2}-){3,6}[x-z]+!"
+
+    def wanted() -> Request:
+        how = {"grammar": Grammar("regex", pattern), "n": 2, "seed": 3}
+        return request("r", [60, 61], max_tokens=40, temperature=1.2, **how)
+
+    whole, found = outputs_with_crashes(wanted(), ()), outputs_with_crashes(wanted(), lives)
+    assert found.outputs == whole.outputs
+    assert all(re.fullmatch(pattern, output.text) for output in found.outputs)
