@@ -178,6 +178,9 @@ def test_official_client(client: anthropic.Anthropic) -> None:
         final = stream.get_final_message()
     assert final.stop_reason == "end_turn"
     assert final.usage.output_tokens == message.usage.output_tokens
+    beta = client.beta.messages.create(model="tiny", max_tokens=50, messages=MESSAGES)
+    assert beta.content[0].type == "text"
+    assert beta.content[0].text == "Hello there"
     assert client.messages.count_tokens(model="tiny", messages=MESSAGES).input_tokens > 0
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").display_name == "tiny"

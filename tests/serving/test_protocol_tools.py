@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import anthropic
 import ollama
 import openai
+import pydantic
 import pytest
 
 from octavo.serving import ServerOptions
@@ -205,6 +206,16 @@ class TestResponses:
         bad = {**form, "schema": {"type": "nonsense"}}
         with pytest.raises(openai.BadRequestError, match=r"text\.format\.schema"):
             self.ask(server, "x", text={"format": bad})
+
+    def test_parsed_answers(self, server: LiveServer) -> None:
+        class Found(pydantic.BaseModel):
+            a: int
+
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0) as client:
+            parsed = client.responses.parse(
+                model=MODEL, input=say('{"a": 5}'), text_format=Found, temperature=0
+            )
+        assert parsed.output_parsed == Found(a=5)
 
 
 class TestOllama:
