@@ -42,7 +42,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Return when it answers its health route. Raises SystemExit with its log's name."""
+        """Return when it answers its health route. Raises SystemExit with its log's name. From here
+        on SIGTERM is a SystemExit, so that whoever is told to stop stops its servers too."""
+        signal.signal(signal.SIGTERM, _exit)
         self.port = _free_port()
         print(f"starting {self.name}", file=sys.stderr)
         log = Path("build") / f"{self.name.split()[0].lower()}-server.log"
@@ -73,6 +75,10 @@ class Server:
                     break
                 except (ProcessLookupError, subprocess.TimeoutExpired):
                     continue
+
+
+def _exit(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def octavo(model: Path, options: Namespace) -> Server:
