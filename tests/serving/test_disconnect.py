@@ -23,7 +23,12 @@ LONG = {
 
 def send(server: LiveServer, path: str = "/v1/completions", **body: Any) -> socket.socket:
     """A connection on which the request has been sent and nothing read."""
-    raw = json.dumps({**LONG, **body}).encode()
+    return send_body(server, path, {**LONG, **body})
+
+
+def send_body(server: LiveServer, path: str, body: dict[str, Any]) -> socket.socket:
+    """The same for any body."""
+    raw = json.dumps(body).encode()
     address = urlsplit(server.url)
     connection = socket.create_connection((address.hostname, address.port))
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n\r\n"
@@ -53,6 +58,20 @@ def test_blocks_come_back(slow_server: LiveServer, body: dict[str, Any]) -> None
     assert values["octavo:kv_blocks_free"] == idle["octavo:kv_blocks_free"]
     ended = values["octavo:request_success_total"] - idle["octavo:request_success_total"]
     assert ended == 3 * body.get("n", 1)  # all "abort"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/api/chat"])
+def test_every_protocol_gives_blocks_back(slow_server: LiveServer, path: str, stream: bool) -> None:
+    said = [{"role": "user", "content": "say:" + "x" * 2000}]
+    body: dict[str, Any] = {"model": "tiny", "stream": stream}
+    body |= {"input": said} if path == "/v1/responses" else {"messages": said}
+    body |= {"max_tokens": 2000} if path == "/v1/messages" else {}
+    connections = [send_body(slow_server, path, body) for _ in range(3)]
+    wait_running(slow_server, 3)
+    for connection in connections:
+        connection.close()
+    assert slow_server.wait_idle()["octavo:kv_blocks_used"] == 0  # whole, they need 10 s
 
 
 def test_waiting_requests_leave_the_queue(slow_server: LiveServer) -> None:
