@@ -19,65 +19,48 @@ READ_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class DecodeRead:
-    """num_bytes: weights and KV read by a mean step. The steps and the speed of reading memory
-    were measured in turn; of both the median and the best are kept."""
+    """num_bytes: weights and KV read by a mean step. pairs: the speed of reading memory, and the
+    median native step of a request right after, in bytes/s and seconds."""
 
     num_bytes: int
-    median_step_s: float
-    best_step_s: float
-    median_read_speed: float
-    best_read_speed: float
+    pairs: list[tuple[float, float]]
+
+    @property
+    def shares(self) -> list[float]:
+        """Of the memory's speed, pair by pair: what a drifting machine disturbs least."""
+        return [self.num_bytes / step / speed for speed, step in self.pairs]
 
     @property
     def share(self) -> float:
-        """Of the memory's speed, in the median."""
-        return self.num_bytes / self.median_step_s / self.median_read_speed
-
-    @property
-    def best_share(self) -> float:
-        """The same of the best step and the best speed: what a disturbed machine hides."""
-        return self.num_bytes / self.best_step_s / self.best_read_speed
+        return statistics.median(self.shares)
 
 
 def measure_decode_read(
     engine: Engine, executable: CpuExecutable, native_s: list[float], threads: int, repeat: int
 ) -> DecodeRead:
     """native_s: where the seconds of each native step are appended."""
-    step_s: list[float] = []
-    speeds: list[float] = []
+    pairs = []
     for _ in range(repeat):
-        speeds.append(_native.measure_read_speed(READ_BYTES, threads))
+        speed = _native.measure_read_speed(READ_BYTES, threads)
         add_requests(engine, 1, PROMPT, OUTPUT)
         until_all_decode(engine)
         native_s.clear()
         for _ in steps(engine):
             pass
-        step_s += native_s
+        pairs.append((speed, statistics.median(native_s)))
     per_token = executable.plan.kv_bytes_per_block // executable.block_size
     kv = kv_read_bytes(executable.config, per_token, PROMPT + OUTPUT // 2)
-    return DecodeRead(
-        executable.streamed_bytes + kv,
-        statistics.median(step_s),
-        min(step_s),
-        statistics.median(speeds),
-        max(speeds),
-    )
+    return DecodeRead(executable.streamed_bytes + kv, pairs)
 
 
 def report_decode(r: DecodeRead) -> str:
-    rows = [
-        [
-            name,
-            f"{r.num_bytes / 1e6:.0f} MB",
-            f"{step * 1e3:.2f} ms",
-            f"{r.num_bytes / step / 1e9:.1f}",
-            f"{speed / 1e9:.1f}",
-            f"{share:.0%}",
-        ]
-        for name, step, speed, share in (
-            ("median", r.median_step_s, r.median_read_speed, r.share),
-            ("best", r.best_step_s, r.best_read_speed, r.best_share),
-        )
+    speed, step = (statistics.median(column) for column in zip(*r.pairs, strict=True))
+    cells = [
+        f"{r.num_bytes / 1e6:.0f} MB",
+        f"{step * 1e3:.2f} ms",
+        f"{r.num_bytes / step / 1e9:.1f}",
+        f"{speed / 1e9:.1f}",
+        f"{r.share:.0%} ({min(r.shares):.0%}-{max(r.shares):.0%})",
     ]
-    head = ["decode, 1 stream", "weights + KV", "native step", "GB/s", "read speed", "share"]
-    return table(head, rows)
+    head = ["decode", "weights + KV", "native step", "GB/s", "read speed", "share, by pair"]
+    return table(head, [["1 stream", *cells]])

@@ -61,24 +61,30 @@ def kv_read_bytes(config: ModelConfig, bytes_per_token: int, context: int) -> in
 
 def measure_kv_read(executable: CpuExecutable, streams: int, threads: int) -> KvRead:
     """Attention at CONTEXT tokens. The memory holds one block's keys and values everywhere, each
-    at its own place. Overwrites the KV memory. Steps and the speed of reading memory are measured
-    in turn; the best of each layer counts, as the best piece of memory does."""
+    at its own place. Overwrites the KV memory. The speed of reading memory is that of the best of
+    many pieces of some milliseconds, so of each layer the best of four steps right after counts;
+    the pair with the median share is the result, since the machine's memory drifts."""
     size = executable.block_size
     _fill_first_block(executable, size)
     blocks = streams * -(-CONTEXT // size)
     copies = np.array([(0, i) for i in range(1, blocks)], dtype=np.int32)
     executable.copy_blocks(copies)
-    step, best, read_speed = decode_step(streams, CONTEXT, size), [], 0.0
-    for _ in range(REPEAT):
-        read_speed = max(read_speed, _native.measure_read_speed(READ_BYTES, threads))
-        for _ in range(3):
-            with executable.profile() as regions:
-                executable.forward(step)
-            layers = [seconds for name, seconds in regions if name == "attention"]
-            best = [min(pair) for pair in zip(layers, best or layers, strict=True)]
+    step = decode_step(streams, CONTEXT, size)
     per_token = executable.plan.kv_bytes_per_block // size
     num_bytes = streams * kv_read_bytes(executable.config, per_token, CONTEXT)
-    return KvRead(streams, CONTEXT, num_bytes, sum(best), read_speed)
+    pairs = []
+    for _ in range(REPEAT):
+        read_speed = _native.measure_read_speed(READ_BYTES, threads)
+        seconds = sum(map(min, zip(*(_layers(executable, step) for _ in range(4)), strict=True)))
+        pairs.append(KvRead(streams, CONTEXT, num_bytes, seconds, read_speed))
+    return sorted(pairs, key=lambda pair: pair.share)[REPEAT // 2]
+
+
+def _layers(executable: CpuExecutable, step: Step) -> list[float]:
+    """Seconds of each layer's attention."""
+    with executable.profile() as regions:
+        executable.forward(step)
+    return [seconds for name, seconds in regions if name == "attention"]
 
 
 def _fill_first_block(executable: CpuExecutable, size: int) -> None:

@@ -199,11 +199,7 @@ def main() -> None:
         results = {
             "phases": [p.as_dict() for p in phases],
             "rows_s": rows,
-            "decode_read": {
-                **asdict(decode),
-                "share": decode.share,
-                "best_share": decode.best_share,
-            },
+            "decode_read": {**asdict(decode), "share": decode.share},
             "kv_reads": [{**asdict(r), "share": r.share} for r in reads],
         }
         write_json(options.json, results, model=options.model, threads=options.threads)
