@@ -113,11 +113,18 @@ async def _read(response: ClientResponse, record: RequestRecord, now: Clock) -> 
         await response.read()
         return
     done = False
-    async for line in response.content:
-        if line.startswith(b"data: [DONE]"):
-            done = True
-        elif line.startswith(b"data:"):
-            _take(line[5:], record, now())
+    rest = b""
+    async for data in response.content.iter_any():
+        moment = now()
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: [DONE]"):
+                done = True
+            elif line.startswith(b"data:"):
+                _take(line[5:], record, moment)
+        if len(rest) > MAX_LINE:
+            record.error = "malformed event"
+            return
     if not done and record.error is None:
         record.error = "cut off"
     if record.output_tokens == 0:  # a server without usage
