@@ -22,6 +22,7 @@ from benchmarks.serving.servers import SERVERS, Server, octavo
 
 ENGINE = "Octavo, engine alone"
 NUMBERS = ("output tok/s", "TTFT p50 ms", "TTFT p99 ms", "inter-token p50 ms", "p99 ms")
+FACTS = ("model", "peers", "concurrency", "rounds", "input_len", "output_len", "threads")
 Runs = dict[str, list[dict[str, float]]]
 
 
@@ -91,7 +92,7 @@ def _report(runs: Runs, options: argparse.Namespace, model: Path) -> None:
         rows.append([name, *(_spread([r[n] for r in found]) for n in NUMBERS), _ratio(ratios)])
     print(table(["server", *NUMBERS, "Octavo's tok/s over it"], rows))
     out = options.out / f"serving-{model.stem}.json"
-    facts = {key: str(value) for key, value in vars(options).items()}
+    facts = {key: getattr(options, key) for key in FACTS}
     write_json(out, runs, options=facts)
     write_plot(
         out.with_suffix(".svg"), runs, NUMBERS[:2], f"{options.model}, {_load_name(options)}"
