@@ -1,4 +1,7 @@
-"""The page at /, in a real browser: chat, status, key, themes, phone; and what it must not do."""
+"""The page at /, in a real browser: chat, status, key, themes, phone; and what it must not do.
+
+A little longer than files should be: all of it shares one browser.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tools and thinking through OpenAI's chat route, by raw HTTP and the official client.
 
 The scripted model says what the last message asks it to say; under a grammar it says what comes
-nearest.
+nearest. Longer than files should be: cases of one route, on the same few helpers and servers.
 """
 
 from __future__ import annotations
