@@ -43,6 +43,11 @@ _LONGROPE = {
     "short_factor": [1.0, 1.1],
     "long_factor": [1.5, 4.0],
 }
+_FALCON_NEW = {
+    "new_decoder_architecture": True,
+    "num_kv_heads": KV_HEADS,
+    "ffn_hidden_size": 64,
+}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     # name: (transformers' class stem, settings besides SIZES)
@@ -73,6 +78,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_parallel_residual": False, "num_key_value_heads": HEADS},
     ),
     "opt": ("OPT", {"ffn_dim": 64, "word_embed_proj_dim": 32, "num_key_value_heads": HEADS}),
+    # 7B's, 40B's and 11B's shapes, and the first one's without parallel blocks
+    "falcon-multiquery": ("Falcon", {"multi_query": True, "ffn_hidden_size": 64}),
+    "falcon-grouped": ("Falcon", _FALCON_NEW),
+    "falcon-one-norm": ("Falcon", {**_FALCON_NEW, "num_ln_in_parallel_attn": 1}),
+    "falcon-serial": (
+        "Falcon",
+        {"multi_query": False, "parallel_attn": False, "bias": True, "ffn_hidden_size": 64},
+    ),
     "llama-bias": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-yarn": (
         "Llama",

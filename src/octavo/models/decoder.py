@@ -113,6 +113,10 @@ class Decoder:
             with self.graph.scope(f"blk.{layer}"):
                 yield layer
 
+    def has(self, name: str) -> bool:
+        """Whether the current layer has a tensor of this name."""
+        return self._weights.has(f"blk.{self._layer}.{name}")
+
     def weight(self, name: str, *shape: int) -> Value:
         """A required tensor."""
         self._weights.take(name, shape)

@@ -29,9 +29,13 @@ def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
 
 
 def split_qkv_by_head(config: ModelConfig, tensors: Tensors) -> Tensors:
-    """The same where q, k and v of one head follow each other: GPT-NeoX's own files. Copies."""
-    place = np.arange(3 * config.num_heads * config.head_dim)
-    order = place.reshape(config.num_heads, 3, config.head_dim).swapaxes(0, 1).reshape(-1)
+    """The same where the query heads of a KV head are followed by its k and its v: Falcon's own
+    files, and GPT-NeoX's, in which each query head has a KV head. Copies."""
+    group, dim = config.num_heads // config.num_kv_heads, config.head_dim
+    place = np.arange((config.num_heads + 2 * config.num_kv_heads) * dim)
+    heads = place.reshape(config.num_kv_heads, group + 2, dim)
+    parts = (heads[:, :group], heads[:, group], heads[:, group + 1])
+    order = np.concatenate([part.reshape(-1) for part in parts])
     return split_qkv(config, {name: _ordered(name, t, order) for name, t in tensors.items()})
 
 

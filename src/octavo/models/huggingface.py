@@ -64,13 +64,15 @@ _SPELLINGS = {
 
 
 def _renamed(keys: Mapping[str, Any]) -> Mapping[str, Any]:
-    """GPT-2's and OPT's names for what others call otherwise; GPT-2's MLP is four times as wide as
-    the model unless it says otherwise."""
+    """GPT-2's and OPT's names for what others call otherwise. GPT-2's and Falcon's MLP is 4 times
+    as wide as the model unless it says otherwise; Falcon's first files leave more unsaid."""
     new = {_SPELLINGS.get(key, key): value for key, value in keys.items()}
-    hidden = new.get("hidden_size")
-    gpt2 = keys.get("model_type") == "gpt2" and isinstance(hidden, int)
-    if gpt2 and new.get("intermediate_size") is None:
+    hidden, kind = new.get("hidden_size"), keys.get("model_type")
+    wide = kind in ("gpt2", "falcon") and isinstance(hidden, int)
+    if wide and new.get("intermediate_size") is None:
         new["intermediate_size"] = 4 * int(hidden or 0)
+    if kind == "falcon" and new.get("max_position_embeddings") is None:
+        new["max_position_embeddings"] = 2048
     return new
 
 
@@ -78,8 +80,8 @@ _NORM_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsil
 
 
 def _usual_eps(source: Source) -> float | None:
-    """OPT's config says nothing about it."""
-    return 1e-5 if source.get("model_type") == "opt" else None
+    """OPT's config says nothing about it, nor need Falcon's."""
+    return 1e-5 if source.get("model_type") in ("opt", "falcon") else None
 
 
 def _first(source: Source, keys: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
 from octavo.models import (
     cohere2,
+    falcon,
     gemma2,
     gemma3,
     glm4,
@@ -64,6 +65,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("cohere2", ("cohere2",), ("cohere2",), cohere2.adjust, cohere2.build),
     Family("gpt2", ("gpt2",), ("gpt2",), gpt2.adjust, gpt2.build, gpt2.fit),
     Family("gptneox", ("gptneox",), ("gpt_neox",), gptneox.adjust, gptneox.build, gptneox.fit),
+    Family("falcon", ("falcon",), ("falcon",), falcon.adjust, falcon.build, falcon.fit),
     Family("opt", (), ("opt",), opt.adjust, opt.build),
     Family("glm4", ("glm4",), ("glm4",), glm4.adjust, glm4.build, glm4.fit),
 )

@@ -47,6 +47,7 @@ class FamilyNames:
 
     layer: module path inside a layer -> canonical name; each has a weight.
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
+    optional: those of `layer`'s keys that not every model or layer has.
     rename: other spellings of a name's beginning -> the usual ones. positions: there is a table of
     learned positions. strip: prefix to take off every name; names that start with one of `skip`
     are left out.
@@ -55,6 +56,7 @@ class FamilyNames:
     layer: Mapping[str, str]
     biases: frozenset[str] = frozenset()
     may_bias: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
     rename: tuple[tuple[str, str], ...] = ()
     positions: bool = False
     strip: str = ""
@@ -127,6 +129,19 @@ _NEOX = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+_FALCON_NORMS = {
+    "input_layernorm": "attn_norm",
+    "ln_mlp": "attn_norm",  # where attention has a norm of its own
+    "ln_attn": "attn_norm_2",
+    "post_attention_layernorm": "ffn_norm",
+}
+_FALCON = {
+    "self_attention.query_key_value": "attn_qkv",
+    "self_attention.dense": "attn_output",
+    "mlp.dense_h_to_4h": "ffn_up",
+    "mlp.dense_4h_to_h": "ffn_down",
+    **_FALCON_NORMS,
+}
 
 FAMILIES: dict[str, FamilyNames] = {
     "llama": _LLAMA,
@@ -176,6 +191,17 @@ FAMILIES: dict[str, FamilyNames] = {
             ("embed_in.", "model.embed_tokens."),
             ("final_layer_norm.", "model.norm."),
             ("embed_out.", "lm_head."),
+        ),
+    ),
+    "falcon": FamilyNames(
+        _FALCON,
+        may_bias=frozenset(_FALCON),
+        optional=frozenset(_FALCON_NORMS),
+        strip="transformer.",
+        rename=(
+            ("h.", "model.layers."),
+            ("word_embeddings.", "model.embed_tokens."),
+            ("ln_f.", "model.norm."),
         ),
     ),
     "qwen3": FamilyNames(
@@ -283,7 +309,7 @@ def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
 
 
 def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -> set[str]:
-    parts = [f"{name}.weight" for name in family.layer.values()]
+    parts = [f"{name}.weight" for path, name in family.layer.items() if path not in family.optional]
     parts += [f"{family.layer[path]}.bias" for path in family.biases]
     names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
     names |= {"token_embd.weight", "output_norm.weight"}
