@@ -1,0 +1,141 @@
+// Panels read through 512-bit registers, as they are stored or unpacked ahead. For
+// linear_q8_avx512.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/format.h"
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+OCTAVO_INLINE __m512i load(const uint8_t* p) {
+  return _mm512_loadu_si512(p);
+}
+
+OCTAVO_INLINE __m512 load_halves(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+OCTAVO_INLINE __m512 load_floats(const uint8_t* p) {
+  return _mm512_loadu_ps(p);
+}
+
+OCTAVO_INLINE __m512i unsigned_bytes(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// A panel as it is stored, all 16 rows at a time.
+template <SourceType S>
+struct Stored {
+  using F = Format<S>;
+  static constexpr size_t kHead = F::kHead;
+  static constexpr size_t kBytes = kGroupBytes<S>;  // of a group
+  static constexpr size_t kPrefetched = kBytes;     // of a later group, while one is multiplied
+
+  // The line of column quad j of a group.
+  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) {
+    if constexpr (F::kBytesOnly) return load(group + j * 64);
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i line = load(group + j / 2 * 64);
+    const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
+    if constexpr (F::kPlanes == 0) {
+      return nibble;
+    } else {
+      constexpr int kBits = F::kPlanes;  // above the nibble
+      constexpr int kQuads = 8 / kBits;
+      const __m512i plane = load(group + 256 + j / kQuads * 64);
+      const int shift = j % kQuads * kBits;
+      const __m512i placed = shift == 4 ? plane
+                             : shift < 4
+                                 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - shift))
+                                 : _mm512_srli_epi16(plane, static_cast<unsigned>(shift - 4));
+      const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+      return _mm512_or_si512(nibble, _mm512_and_si512(placed, high));
+    }
+  }
+
+  // Scale of each of the 16 rows: of the group, or (kHalves) of the block of 256.
+  static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kHalves) {
+      return load_halves(head);
+    } else if constexpr (F::kScales == Scales::kSuperMin) {
+      return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(unsigned_bytes(tail)));
+    } else {
+      return load_halves(tail);
+    }
+  }
+
+  // kHalves: the whole-numbered scale of half `half` of the group.
+  static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(group + F::kElementBytes + half * 16);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
+  }
+
+  // The min that is added, of each of the 16 rows.
+  static OCTAVO_INLINE __m512 min(const uint8_t* head, const uint8_t* group) {
+    const uint8_t* tail = group + F::kElementBytes;
+    if constexpr (F::kScales == Scales::kSuperMin) {
+      const __m512 m = _mm512_cvtepi32_ps(unsigned_bytes(tail + 16));
+      return _mm512_xor_ps(_mm512_mul_ps(load_halves(head + 32), m), _mm512_set1_ps(-0.0f));
+    } else {
+      return load_halves(tail + 32);
+    }
+  }
+};
+
+// The same with elements widened to bytes and scales to floats, for many rows of activations: a
+// group is 8 lines, then float scales[16] (kHalves: [2][16], and those of the block in the head),
+// then float mins[16].
+template <SourceType S>
+struct Expanded {
+  using F = Format<S>;
+  static constexpr size_t kHead = F::kHalves ? 64 : 0;
+  static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
+  static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static constexpr size_t kPrefetched = 0;  // it lies in L2
+  static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
+
+  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) { return load(group + j * 64); }
+  static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
+    return load_floats(F::kHalves ? head : group + 512);
+  }
+  static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
+    return load_floats(group + 512 + half * 64);
+  }
+  static OCTAVO_INLINE __m512 min(const uint8_t*, const uint8_t* group) {
+    return load_floats(group + 512 + kScaleBytes);
+  }
+};
+
+template <SourceType S>
+void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
+  using From = Stored<S>;
+  using To = Expanded<S>;
+  using F = Format<S>;
+  for (int64_t g = begin; g < end; ++g) {
+    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = panel + group_offset<S>(g);
+    if constexpr (F::kHalves) {
+      if (g % F::kSuper == 0) {
+        _mm512_storeu_ps(out, From::scale(head, group));
+        out += To::kHead;
+      }
+      _mm512_storeu_ps(out + 512, From::half_scale(group, 0));
+      _mm512_storeu_ps(out + 576, From::half_scale(group, 1));
+    } else {
+      _mm512_storeu_ps(out + 512, From::scale(head, group));
+      if constexpr (F::kMin) _mm512_storeu_ps(out + 576, From::min(head, group));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) _mm512_storeu_si512(out + j * 64, From::quad(group, j));
+    out += To::kBytes;
+  }
+}
+
+}  // namespace
+}  // namespace octavo
