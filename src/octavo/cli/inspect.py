@@ -124,7 +124,7 @@ def _tensor(tensor: Any) -> dict[str, Any]:
         "name": tensor.name,
         "shape": list(tensor.shape),
         "type": tensor.scheme.name,
-        "bytes": tensor.data.nbytes,
+        "bytes": tensor.num_bytes,
     }
 
 

@@ -4,7 +4,6 @@ enough."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +52,7 @@ def _ordered(name: str, tensor: Tensor, order: NDArray[np.intp]) -> Tensor:
     if ".attn_qkv." not in name or tensor.shape[0] != len(order):
         return tensor
     rows = tensor.data.reshape(len(order), -1)[order]
-    return replace(tensor, data=rows.reshape(-1))
+    return Tensor(tensor.name, tensor.shape, tensor.scheme, rows.reshape(-1))
 
 
 def _split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
@@ -68,13 +67,6 @@ def _split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
         start = 0
         for part, rows in parts.items():
             own = f"{layer}.{part}.{rest}"
-            found[own] = _rows(tensor, own, start, start + rows)
+            found[own] = tensor.rows(own, start, start + rows)
             start += rows
     return found
-
-
-def _rows(tensor: Tensor, name: str, start: int, stop: int) -> Tensor:
-    """Rows start to stop of a tensor, as another of this name."""
-    row_bytes = tensor.data.size // tensor.shape[0]
-    shape = (stop - start, *tensor.shape[1:])
-    return Tensor(name, shape, tensor.scheme, tensor.data[start * row_bytes : stop * row_bytes])

@@ -18,7 +18,10 @@ def dequantize(tensor: Tensor) -> NDArray[np.float32]:
     Raises UnsupportedError naming tensor and type for a scheme that is known by name only.
     """
     from octavo import _native
+    from octavo.weights.tensor import DerivedTensor
 
+    if isinstance(tensor, DerivedTensor):
+        return tensor.origin.values()
     tensor.require_native()
     scheme = tensor.scheme
     data = np.ascontiguousarray(tensor.data)

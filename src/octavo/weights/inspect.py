@@ -71,7 +71,7 @@ def _scheme_uses(checkpoint: Checkpoint) -> tuple[SchemeUse, ...]:
     uses: dict[Scheme, tuple[int, int, int]] = {}
     for tensor in checkpoint.tensors.values():
         count, elements, size = uses.get(tensor.scheme, (0, 0, 0))
-        uses[tensor.scheme] = (count + 1, elements + tensor.size, size + tensor.data.nbytes)
+        uses[tensor.scheme] = (count + 1, elements + tensor.size, size + tensor.num_bytes)
     parts = (SchemeUse(scheme, *sums) for scheme, sums in uses.items())
     return tuple(sorted(parts, key=lambda use: -use.size_bytes))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,18 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.data.size // self.scheme.block_bytes * self.scheme.block_elems
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of `data`, known without making it."""
+        return self.scheme.num_bytes(self.shape)
+
+    def rows(self, name: str, start: int, stop: int) -> Tensor:
+        """Rows start to stop, as another tensor of this name. A view."""
+        row_bytes = self.num_bytes // self.shape[0]
+        part = self.data[start * row_bytes : stop * row_bytes]
+        return Tensor(name, (stop - start, *self.shape[1:]), self.scheme, part)
 
     def require_native(self) -> None:
         """Raise UnsupportedError naming tensor and type unless backends compute with its scheme."""
@@ -40,6 +52,72 @@ class Tensor:
                 f" yet; expected one of {', '.join(native_names())}. Use another quantization of"
                 " this model, for example Q4_K_M or Q8_0."
             )
+
+
+class Origin(Protocol):
+    """What a derived tensor is made from: numbers that a file stores as no scheme does."""
+
+    @property
+    def sources(self) -> tuple[NDArray[np.uint8], ...]:
+        """The views of mapped files that are read."""
+        ...
+
+    def values(self) -> NDArray[np.float32]:
+        """The numbers, exactly as the file's format defines them; a new array."""
+        ...
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        """The numbers stored as `scheme`, flat; a new array."""
+        ...
+
+
+class DerivedTensor(Tensor):
+    """A tensor that is made when asked for, from another way of storing its numbers.
+
+    `data` is made anew on each use and belongs to the caller; nothing is kept, so that weights
+    exist once in memory. Where `scheme` cannot hold the numbers exactly, `origin.values` can.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], scheme: Scheme, origin: Origin) -> None:
+        for field_name, value in (("name", name), ("shape", shape), ("scheme", scheme)):
+            object.__setattr__(self, field_name, value)
+        object.__setattr__(self, "origin", origin)
+
+    origin: Origin
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The numbers as `scheme` stores them."""
+        return self.origin.blocks(self.scheme)
+
+    def named(self, name: str) -> DerivedTensor:
+        """The same under another name."""
+        return DerivedTensor(name, self.shape, self.scheme, self.origin)
+
+    def rows(self, name: str, start: int, stop: int) -> Tensor:
+        """Rows start to stop; the whole is made for them, and again for others."""
+        shape = (stop - start, *self.shape[1:])
+        return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop))
+
+
+@dataclass(frozen=True)
+class _RowsOf:
+    """Rows of a derived tensor."""
+
+    whole: DerivedTensor
+    start: int
+    stop: int
+
+    @property
+    def sources(self) -> tuple[NDArray[np.uint8], ...]:
+        return self.whole.origin.sources
+
+    def values(self) -> NDArray[np.float32]:
+        return self.whole.origin.values()[self.start : self.stop]
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        rows = self.whole.origin.blocks(scheme).reshape(self.whole.shape[0], -1)
+        return rows[self.start : self.stop].reshape(-1)
 
 
 def float32_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
@@ -88,18 +166,19 @@ class Checkpoint:
         Called by a backend after packing a tensor, so that weights exist once in memory. Does
         nothing for a tensor that lies in none of `maps`.
         """
-        found = self._find(tensor)
-        if found is not None:
-            file_map, offset = found
-            file_map.release(offset, tensor.data.nbytes)
+        for data in tensor.origin.sources if isinstance(tensor, DerivedTensor) else (tensor.data,):
+            found = self._find(data)
+            if found is not None:
+                file_map, offset = found
+                file_map.release(offset, data.nbytes)
 
     def is_mapped(self, tensor: Tensor) -> bool:
         """Whether a tensor's data are pages of a mapped file, which may be dropped after use."""
-        return self._find(tensor) is not None
+        return not isinstance(tensor, DerivedTensor) and self._find(tensor.data) is not None
 
-    def _find(self, tensor: Tensor) -> tuple[FileMap, int] | None:
-        """The map that a tensor lies in, and where."""
-        address, length = _address(tensor.data), tensor.data.nbytes
+    def _find(self, data: NDArray[np.uint8]) -> tuple[FileMap, int] | None:
+        """The map that bytes lie in, and where."""
+        address, length = _address(data), data.nbytes
         for file_map in self.maps:
             whole = file_map.array()
             offset = address - _address(whole)

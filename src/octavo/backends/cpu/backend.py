@@ -13,6 +13,7 @@ from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
 from octavo.backends.cpu.emit import Emitter
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.cpu.lower import lower
+from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
 from octavo.backends.cpu.regions import Region, Slot
 from octavo.errors import BackendError, UnsupportedError
@@ -113,8 +114,7 @@ class _Compilation:
         """Pack the weights and emit the program."""
         self.executor.allocate_weights()
         tensors = [(matrix, self._tensor(value)) for value, matrix in self.matrices.items()]
-        mapped = self.checkpoint.is_mapped
-        self.executor.pack([(matrix, t.data, mapped(t)) for matrix, t in tensors])
+        pack_weights(self.executor, self.checkpoint, tensors)
         emitter = Emitter(
             self.executor, self.placement, self._vector, lambda value: self.matrices[value]
         )

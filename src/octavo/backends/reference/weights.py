@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from octavo.backends.base import Floats, Ints
 from octavo.errors import BackendError
 from octavo.graph import Graph, Value
 from octavo.weights import Checkpoint, Tensor, dequantize
+from octavo.weights.tensor import DerivedTensor
 
 KEPT_BYTES = 3 << 30
 """With weights="native", expanded tensors beyond this are expanded again on each use."""
@@ -42,9 +41,11 @@ class WeightTable:
         if value.kind == "constant" or value.name in self._kept:
             return self.array(value)[ids]
         tensor = self._tensors[value.name]
+        if isinstance(tensor, DerivedTensor):
+            return self._expand(value.name)[ids]
         packed = tensor.data.reshape(tensor.shape[0], -1)[ids]
         shape = (len(ids), tensor.shape[1])
-        return dequantize(replace(tensor, shape=shape, data=packed.reshape(-1)))
+        return dequantize(Tensor(tensor.name, shape, tensor.scheme, packed.reshape(-1)))
 
     def clear(self) -> None:
         """Free what is kept."""
