@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.decoding.batch import SampleResult, SamplingBatch
+from octavo.errors import UnsupportedError
 from octavo.graph.graph import Graph
 from octavo.models.config import ModelConfig
 from octavo.weights.tensor import Checkpoint
@@ -97,6 +98,21 @@ class BackendOptions:
     max_seqs: int = 64
 
 
+class Rehearsal(ABC):
+    """Times steps of a model whose weights are not there. Close it to free its memory."""
+
+    executable: Executable
+
+    @abstractmethod
+    def step_s(self, step: Step, sampling: SamplingBatch, repeat: int) -> float:
+        """Seconds of a step as it would be with weights that come from memory, the best of
+        `repeat`."""
+
+    def close(self) -> None:
+        """Free memory and threads. Idempotent."""
+        self.executable.close()
+
+
 class Backend(ABC):
     """Compiles graphs. Callers ask what it can do; they never test its name."""
 
@@ -114,3 +130,12 @@ class Backend(ABC):
     ) -> Executable:
         """Pack weights and make the executable. Raises BackendError naming an operator or tensor
         it cannot handle, UnsupportedError naming a tensor type."""
+
+    def rehearse(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> Rehearsal:
+        """An executable that costs what the real one would, without reading the weights.
+
+        Raises UnsupportedError where the backend has no such thing.
+        """
+        raise UnsupportedError(f"{self.name}: this backend cannot forecast its speed")

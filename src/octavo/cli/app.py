@@ -13,6 +13,7 @@ from octavo.cli.chat.command import chat
 from octavo.cli.errors import OctavoGroup
 from octavo.cli.eval import app as eval_app
 from octavo.cli.inspect import inspect
+from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.run import run
 from octavo.cli.serve import serve
@@ -42,7 +43,7 @@ def octavo(
     """Octavo: large-language-model inference on plain CPUs."""
 
 
-for command in (run, chat, serve, batch, pull, inspect, version):
+for command in (run, chat, serve, batch, pull, inspect, plan, version):
     app.command()(command)
 bench_app.command("serve")(bench_serve)
 app.add_typer(bench_app, name="bench")

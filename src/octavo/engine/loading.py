@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from octavo.backends import BackendOptions, get_backend
-from octavo.backends.base import Executable
+from octavo.backends.base import Backend, Executable, MemoryPlan
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine
-from octavo.graph import without_head
-from octavo.machine import memory, num_threads
-from octavo.models import build_graph, config_from, fit_tensors, pooling_of
+from octavo.graph import Graph, without_head
+from octavo.machine import Memory, memory, num_threads
+from octavo.models import ModelConfig, build_graph, config_from, fit_tensors, pooling_of
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
@@ -25,12 +25,30 @@ if TYPE_CHECKING:
 Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan]
 
 
-def load(
-    options: EngineOptions,
-    progress: Progress | None = None,
-    report: Callable[[EnginePlan], None] | None = None,
-) -> Loaded:
-    """The arguments of `Engine`; see `Engine.from_options`."""
+@dataclass(frozen=True)
+class Opened:
+    """A model that was found, described and planned; no weights are packed yet."""
+
+    checkpoint: Checkpoint
+    config: ModelConfig
+    graph: Graph
+    options: EngineOptions
+    backend: Backend
+    settings: BackendOptions
+    memory_plan: MemoryPlan
+
+    @property
+    def name(self) -> str:
+        return self.config.name or self.checkpoint.path.name
+
+    def plan(self, available: Memory) -> EnginePlan:
+        """Fit the KV cache beside the rest; see `plan_engine` for what it raises."""
+        length, threads = self.config.context_length, self.settings.num_threads
+        return plan_engine(self.memory_plan, length, self.options, available, threads, self.name)
+
+
+def open_model(options: EngineOptions, progress: Progress | None = None) -> Opened:
+    """Find the model, read its headers, build its graph and plan its memory."""
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
     if options.max_model_len is not None:  # it decides which rotary factors are used
@@ -41,25 +59,29 @@ def load(
     if options.task == "embed":
         graph, options = without_head(graph), _for_embedding(options, checkpoint)
     backend = get_backend(options.backend)
-    threads = num_threads(options.num_threads)
-    settings = backend_options(options, threads)
-    plan = plan_engine(
-        backend.plan(graph, checkpoint, config, settings),
-        config.context_length,
-        options,
-        memory(),
-        threads,
-        config.name or checkpoint.path.name,
-    )
+    settings = backend_options(options, num_threads(options.num_threads))
+    plan = backend.plan(graph, checkpoint, config, settings)
+    return Opened(checkpoint, config, graph, options, backend, settings, plan)
+
+
+def load(
+    options: EngineOptions,
+    progress: Progress | None = None,
+    report: Callable[[EnginePlan], None] | None = None,
+) -> Loaded:
+    """The arguments of `Engine`; see `Engine.from_options`."""
+    opened = open_model(options, progress)
+    plan = opened.plan(memory())
     if report is not None:
         report(plan)
+    model = (opened.graph, opened.checkpoint, opened.config, opened.settings)
     with ThreadPoolExecutor(1) as pool:  # weights are packed without the GIL
-        compiling = pool.submit(backend.compile, graph, checkpoint, config, settings)
-        tokenizer = load_tokenizer(checkpoint)
+        compiling = pool.submit(opened.backend.compile, *model)
+        tokenizer = load_tokenizer(opened.checkpoint)
         if tokenizer is not None:
             tokenizer.prepare_chat()
         executable = compiling.result()
-    return executable, tokenizer, options, plan
+    return executable, tokenizer, opened.options, plan
 
 
 def engine_class(usual: type[Engine], options: EngineOptions) -> type[Engine]:

@@ -16,6 +16,7 @@ from octavo.backends.cpu.lower import lower
 from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
 from octavo.backends.cpu.regions import Region, Slot
+from octavo.backends.cpu.rehearsal import CpuRehearsal, ProductShape
 from octavo.errors import BackendError, UnsupportedError
 from octavo.graph.graph import Graph, Value
 from octavo.graph.ops import KvWriteAttrs, Op
@@ -50,18 +51,24 @@ class CpuBackend(Backend):
     def compile(
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> Executable:
-        compilation, self._planned = self._planned, None  # usually planned a moment ago
+        compilation = self._compilation(graph, checkpoint, options)
+        return compilation.executable(config, compilation.finish())
+
+    def rehearse(
+        self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
+    ) -> CpuRehearsal:
+        compilation = self._compilation(graph, checkpoint, options)
+        executable = compilation.executable(config, compilation.finish(pack=False))
+        return CpuRehearsal(executable, compilation.products())
+
+    def _compilation(
+        self, graph: Graph, checkpoint: Checkpoint, options: BackendOptions
+    ) -> _Compilation:
+        """Usually planned a moment ago."""
+        compilation, self._planned = self._planned, None
         if compilation is None or not compilation.is_of(graph, checkpoint, options):
             compilation = _Compilation(graph, checkpoint, options)
-        executor = compilation.finish()
-        return CpuExecutable(
-            executor,
-            config,
-            options,
-            compilation.plan(),
-            compilation.width,
-            compilation.streamed_bytes(),
-        )
+        return compilation
 
 
 @dataclass
@@ -110,17 +117,42 @@ class _Compilation:
             if value in products
         )
 
-    def finish(self) -> Executor:
-        """Pack the weights and emit the program."""
+    def products(self) -> list[ProductShape]:
+        """The shapes of all products in the order they run."""
+        return [
+            ProductShape(
+                tensor.scheme.ggml_type,
+                tensor.shape[0],
+                tensor.shape[1],
+                self.as_float,
+                node.output is not None and node.output.shape[0] == "R",
+            )
+            for node in self.graph.nodes
+            if node.op is Op.LINEAR and node.inputs[1] is not None
+            for tensor in (self._tensor(node.inputs[1]),)
+        ]
+
+    def executable(self, config: ModelConfig, executor: Executor) -> CpuExecutable:
+        """The executor behind the contract."""
+        plan, streamed = self.plan(), self.streamed_bytes()
+        return CpuExecutable(executor, config, self.options, plan, self.width, streamed)
+
+    def finish(self, pack: bool = True) -> Executor:
+        """Pack the weights and emit the program. Unpacked, weights are zeros that take no memory:
+        pages nobody wrote to."""
         self.executor.allocate_weights()
-        tensors = [(matrix, self._tensor(value)) for value, matrix in self.matrices.items()]
-        pack_weights(self.executor, self.checkpoint, tensors)
+        if pack:
+            self._pack()
         emitter = Emitter(
             self.executor, self.placement, self._vector, lambda value: self.matrices[value]
         )
         for region in self.regions:
             emitter.emit(region)
         return self.executor
+
+    def _pack(self) -> None:
+        tensors = [(matrix, self._tensor(value)) for value, matrix in self.matrices.items()]
+        pack_weights(self.executor, self.checkpoint, tensors)
 
     def _plan_matrices(self) -> dict[Value, int]:
         """One packed matrix per weight, in order of first use, so that a step reads forward."""

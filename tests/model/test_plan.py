@@ -1,0 +1,110 @@
+"""`octavo plan` and what it stands on: the numbers must be those the engine itself takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from octavo.engine import Engine, EngineOptions
+from octavo.errors import InvalidParameterError
+from octavo.forecast import Load, forecast
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+OPTIONS = EngineOptions(model=str(TINY / "llama"))
+MB = 1 << 20
+
+
+def plan(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "octavo", "plan", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mistral-window"])
+def test_memory_is_what_the_engine_takes(family: str) -> None:
+    options = EngineOptions(model=str(TINY / family), max_num_seqs=3)
+    engine = Engine.from_options(replace(options, num_kv_blocks=6))
+    taken = engine.plan
+    engine.close()
+    need = forecast(options, 3, 64, with_speed=False).memory
+    assert need.weights == taken.weight_bytes
+    assert need.arena == taken.arena_bytes
+    assert need.kv == taken.kv_bytes  # 3 requests of 2 blocks
+    assert need.program > 10 * MB
+    assert need.total == need.weights + need.arena + need.kv + need.program
+
+
+def test_a_smaller_batch_touches_less_of_the_arena() -> None:
+    one, many = (forecast(OPTIONS, n, 64, with_speed=False).memory for n in (1, 64))
+    assert one.arena < many.arena
+    assert 64 * one.kv == many.kv
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "olmo2", "gpt2"])
+def test_speed_is_rehearsed_without_the_weights(family: str) -> None:
+    found = forecast(EngineOptions(model=str(TINY / family)), 4, 60, 10)
+    assert found.speed is not None
+    assert found.speed.ttft_s > 0
+    assert found.speed.prefill_tps == pytest.approx(50 / found.speed.ttft_s)
+    assert found.speed.total_tps >= found.speed.decode_tps > 0
+
+
+def test_a_backend_that_cannot_tell_leaves_speed_out() -> None:
+    found = forecast(replace(OPTIONS, backend="reference"), 1, 64)
+    assert found.speed is None
+    assert found.as_dict()["speed"] is None
+
+
+def test_advice_alone_makes_the_load_fit() -> None:
+    for _ in range(2):  # the first one makes this process larger
+        whole = forecast(OPTIONS, 8, 256, with_speed=False).memory
+    short = whole.total - whole.kv // 4
+    found = forecast(OPTIONS, 8, 256, available=short, with_speed=False)
+    assert not found.memory.fits
+    assert 1 <= found.sequences < 8
+    assert found.advice[0].startswith(f"--concurrency {found.sequences}:")
+    length = int(found.advice[1].split()[1].rstrip(":"))
+    assert 0 < length < 256
+    assert "--kv-dtype int8" in found.advice[2]
+    # The process itself may have grown by some kB meanwhile.
+    room = short + MB
+    assert forecast(OPTIONS, found.sequences, 256, available=room, with_speed=False).memory.fits
+    assert forecast(OPTIONS, 8, length, available=room, with_speed=False).memory.fits
+
+
+def test_nothing_helps_where_not_even_the_program_fits() -> None:
+    found = forecast(OPTIONS, 1, 64, available=MB, with_speed=False)
+    assert found.sequences == 0
+    assert [line.split(" more ")[1] for line in found.advice] == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("context", "output", "named"),
+    [(100_000, None, "context"), (1, None, "context"), (64, 64, "output"), (64, 0, "output")],
+)
+def test_lengths_that_cannot_be(context: int, output: int | None, named: str) -> None:
+    with pytest.raises(InvalidParameterError, match=named) as refused:
+        Load.of(8192, 1, context, output)
+    assert refused.value.param == named
+
+
+def test_the_command() -> None:
+    report = json.loads(plan(str(TINY / "llama"), "-c", "2", "-l", "64", "--json").stdout)
+    assert report["memory"]["fits"]
+    assert report["load"] == {"concurrency": 2, "context": 64, "output": 32}
+    assert report["speed"]["total_tps"] > 0
+    tight = plan(str(TINY / "llama"), "--memory", "1M", "--no-speed", "-l", "64")
+    assert tight.returncode == 1
+    assert "does not fit" in tight.stdout
+    assert "more memory" in tight.stdout
+
+
+def test_a_context_the_model_does_not_have() -> None:
+    refused = plan(str(TINY / "llama"), "-l", "100000")
+    assert refused.returncode != 0
+    assert "context" in refused.stderr
+    assert "Traceback" not in refused.stderr
