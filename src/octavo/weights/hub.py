@@ -5,7 +5,6 @@ Files land in huggingface_hub's own cache (HF_HOME), where other tools find them
 
 from __future__ import annotations
 
-import fnmatch
 import inspect
 import os
 import re
@@ -15,9 +14,8 @@ from typing import Any, TypeVar
 
 from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
 from octavo.weights.cache import Progress
+from octavo.weights.choosing import choose_gguf, folder_files, is_folder
 
-# Without a pattern: the usual trade of size for quality first.
-PREFERRED = ("Q4_K_M", "Q4_1", "Q8_0", "Q6_K", "Q5_0", "F16", "BF16")
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
@@ -31,58 +29,13 @@ def fetch_hub(
     """
     if file is None:
         names = _translated(repo, lambda: _list_files(repo))
-        if pattern is None and _is_folder(names):
+        if pattern is None and is_folder(names):
             return _translated(repo, lambda: _download_folder(repo, names, progress))
         file = choose_gguf(repo, names, pattern)
     if _SPLIT.search(file):
         raise UnsupportedError(f"sources: {repo}/{file} is split into parts, not supported yet")
     chosen = file
     return _translated(repo, lambda: _download_file(repo, chosen, progress))
-
-
-def choose_gguf(repo: str, names: list[str], pattern: str | None) -> str:
-    """The one GGUF file that is meant. Raises ModelNotFoundError listing those there are."""
-    ggufs = [name for name in names if name.lower().endswith(".gguf") and "mmproj" not in name]
-    if not ggufs:
-        raise ModelNotFoundError(
-            f"sources: {repo} holds neither a .gguf file nor config.json with safetensors files"
-        )
-    if pattern is None:
-        for quantization in PREFERRED:
-            chosen = _matching(ggufs, quantization)
-            if len(chosen) == 1:
-                return chosen[0]
-        chosen = ggufs
-    else:
-        chosen = _matching(ggufs, pattern)
-    if len(chosen) != 1:
-        listed = ", ".join(sorted(ggufs)[:20])
-        raise ModelNotFoundError(
-            f"sources: {repo}: {len(chosen)} files match {pattern or '*.gguf'!r}, expected one;"
-            f" choose with '{repo}:PATTERN' among: {listed}"
-        )
-    return chosen[0]
-
-
-def _matching(names: list[str], pattern: str) -> list[str]:
-    glob = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    matches = [name for name in names if fnmatch.fnmatchcase(name.lower(), glob.lower())]
-    # "Q4_K" means Q4_K itself rather than every name that goes on after it.
-    ends = (f"{pattern}.gguf".lower(), pattern.lower())
-    exact = [name for name in matches if name.lower().endswith(ends)]
-    return exact if len(exact) == 1 else matches
-
-
-def _folder_files(names: list[str]) -> list[str]:
-    """What a model folder needs, and nothing else: no .bin, no .onnx, no second copy."""
-    wanted = re.compile(r"model[\w.-]*\.safetensors|[\w.-]+\.(json|jinja)")
-    return [name for name in names if wanted.fullmatch(name)]
-
-
-def _is_folder(names: list[str]) -> bool:
-    return "config.json" in names and any(
-        name.endswith(".safetensors") for name in _folder_files(names)
-    )
 
 
 def _endpoint() -> str | None:
@@ -118,7 +71,7 @@ def _download_folder(repo: str, names: list[str], progress: Progress | None) -> 
     from huggingface_hub import snapshot_download
 
     bars = _bars(snapshot_download, progress, f"fetching {repo}")
-    files = [re.sub(r"([*?[])", r"[\1]", name) for name in _folder_files(names)]
+    files = [re.sub(r"([*?[])", r"[\1]", name) for name in folder_files(names)]
     return Path(snapshot_download(repo, allow_patterns=files, endpoint=_endpoint(), **bars))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
 from octavo.weights import open_checkpoint, resolve
-from octavo.weights.hub import choose_gguf
+from octavo.weights.choosing import choose_gguf
 from tests.support.fake_hub import FakeHub, fake_hub
 from tests.support.gguf_file import sample_gguf
 
