@@ -14,7 +14,7 @@ def pull(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A short name (smollm2) or a Hugging Face id (owner/name).",
+            help="A short name (smollm2), a Hugging Face id (owner/name) or modelscope:owner/name.",
             show_default=False,
         ),
     ] = None,

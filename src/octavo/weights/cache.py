@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ Progress = Callable[[int, int, str], None]
 """Called as progress(done_bytes, total_bytes, label) a few times a second while fetching."""
 
 POLL_S = 0.1
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def cache_folder() -> Path:
@@ -23,6 +25,16 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("octavo", appauthor=False)
+
+
+def sha256_of(path: Path, progress: Progress, label: str) -> str:
+    """A file's SHA-256 in hexadecimal, reporting as it goes."""
+    size, digest = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            progress(file.tell(), size, label)
+    return digest.hexdigest()
 
 
 @contextmanager

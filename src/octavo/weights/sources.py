@@ -6,15 +6,19 @@ modules that fetch are imported only when something must be fetched.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-from octavo.errors import ModelNotFoundError
+from octavo.errors import InvalidParameterError, ModelNotFoundError
 from octavo.weights.cache import Progress
 
-# org/name, then optionally /a/file.gguf or :pattern
+HUBS = ("huggingface", "modelscope")
+
+# org/name, perhaps after a hub's name, then optionally /a/file.gguf or :pattern
 _HUB_ID = re.compile(
-    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
+    r"(?:(?P<hub>huggingface|modelscope):)?(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
     r"(?:/(?P<file>[\w./ -]+\.gguf)|:(?P<pattern>[^:]+))?",
     re.ASCII,
 )
@@ -24,7 +28,8 @@ def resolve(model: str, progress: Progress | None = None) -> Path:
     """Path of a model's file or folder, fetched first if need be.
 
     model: a path; a demo model's short name ("smollm2"); "org/name" on the Hugging Face hub, with
-    ":pattern" (":Q4_K_M", ":*q8_0.gguf") or "/file.gguf" to choose one of its GGUF files.
+    ":pattern" (":Q4_K_M", ":*q8_0.gguf") or "/file.gguf" to choose one of its GGUF files. With
+    "modelscope:" before it, or with OCTAVO_HUB=modelscope, it is looked up on ModelScope.
     progress: called with (done_bytes, total_bytes, label) while fetching.
     Raises ModelNotFoundError, which lists what was tried, or DownloadError.
     """
@@ -39,9 +44,26 @@ def resolve(model: str, progress: Progress | None = None) -> Path:
     match = _HUB_ID.fullmatch(model)
     if match is None or _is_path(model):
         raise ModelNotFoundError(_not_found(model, path, match is not None))
+    return _fetcher(match["hub"] or _usual_hub())(
+        match["repo"], match["file"], match["pattern"], progress
+    )
+
+
+def _usual_hub() -> str:
+    chosen = os.environ.get("OCTAVO_HUB") or HUBS[0]
+    if chosen not in HUBS:
+        raise InvalidParameterError("OCTAVO_HUB", f"got {chosen!r}, expected {' or '.join(HUBS)}")
+    return chosen
+
+
+def _fetcher(hub: str) -> Callable[[str, str | None, str | None, Progress | None], Path]:
+    if hub == "modelscope":
+        from octavo.weights.modelscope import fetch_modelscope
+
+        return fetch_modelscope
     from octavo.weights.hub import fetch_hub
 
-    return fetch_hub(match["repo"], match["file"], match["pattern"], progress)
+    return fetch_hub
 
 
 def _looks_like_model(path: Path) -> bool:

@@ -56,8 +56,9 @@ def test_a_gguf_file_is_chosen_and_fetched_once(hub: FakeHub, name: str, file: s
     assert path.name == file
     assert open_checkpoint(path).format == "gguf"
     size = path.stat().st_size
-    assert seen[-1][:2] == (size, size)
-    assert seen[-1][2].startswith("fetching acme/Tiny-GGUF/")
+    fetched = [report for report in seen if report[2].startswith("fetching acme/Tiny-GGUF/")]
+    assert fetched[-1][:2] == (size, size)
+    assert seen[-1] == (size, size, f"checking {file}")
     assert resolve(name) == path
     assert sum(line.startswith("GET acme") for line in hub.log) == 1
 
@@ -111,3 +112,20 @@ def test_choice_among_gguf_files() -> None:
     assert choose_gguf("r", ["a-Q4_K.gguf", "a-Q4_K_M.gguf"], "q4_k") == "a-Q4_K.gguf"
     with pytest.raises(ModelNotFoundError, match=r"choose with 'r:PATTERN' among: a-x\.gguf, b"):
         choose_gguf("r", ["b-x.gguf", "a-x.gguf"], None)
+
+
+def test_a_fetch_that_broke_off_goes_on(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    hub.breaks = 1
+    path = resolve("acme/Tiny-GGUF:q8_0")
+    assert path.read_bytes() == hub.repos["acme/Tiny-GGUF"]["tiny-Q8_0.gguf"]
+    assert any(" bytes=" in line for line in hub.log)
+
+
+@pytest.mark.parametrize("name", ["acme/Tiny-GGUF:q8_0", "acme/tiny"])
+def test_a_wrong_file_is_refused_and_fetched_again(hub: FakeHub, name: str) -> None:
+    hub.wrong = {"tiny-Q8_0.gguf", "model.safetensors"}
+    with pytest.raises(DownloadError, match=r"sha256 [0-9a-f]{64}, expected [0-9a-f]{64}"):
+        resolve(name)
+    hub.wrong = set()
+    assert open_checkpoint(resolve(name)).tensors
