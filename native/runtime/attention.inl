@@ -18,7 +18,11 @@ template <class Math>
 class Attention {
  public:
   Attention(const AttentionTask& task, float* scratch)
-      : t_(task), head_dim_(task.head_dim), d_(padded_head_dim(task.head_dim)) {
+      : t_(task),
+        head_dim_(task.head_dim),
+        value_dim_(task.latent_dim > 0 ? task.latent_dim : task.head_dim),
+        d_(padded_head_dim(head_dim_)),
+        columns_(padded_head_dim(value_dim_)) {
     rows_ = t_.num_tokens * t_.group;
     q_ = reinterpret_cast<typename Math::Query*>(scratch);
     out_ = scratch + kTileRows * d_;
@@ -72,8 +76,12 @@ class Attention {
 
   void load_queries() {
     for (int r = 0; r < rows_; ++r) {
-      const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
-      Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+      if constexpr (kLatent) {
+        Math::load_latent_query(t_, r, d_, q_ + r * d_);
+      } else {
+        const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
+        Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+      }
     }
   }
 
@@ -113,8 +121,13 @@ class Attention {
     }
     for (int r = 0; r < rows_; r += kMicroRows) {
       const int n = std::min(kMicroRows, rows_ - r);
-      Math::values(n, scores_ + r * kScoresStride, d_, blocks, span(r, n, blocks, base),
-                   out + r * d_);
+      const float* p = scores_ + r * kScoresStride;
+      const Range keys = span(r, n, blocks, base);
+      if constexpr (kLatent) {
+        Math::latent_values(n, p, d_, columns_, blocks, keys, out + r * d_);
+      } else {
+        Math::values(n, p, d_, blocks, keys, out + r * d_);
+      }
       std::fill(blocks.ahead, blocks.ahead + 2 * kChunkBlocks, nullptr);  // asked for already
     }
   }
@@ -176,7 +189,7 @@ class Attention {
       const float* row = out + r * d_;
       float* total = total_ + r * d_;
       if (total_sum_[r] == 0.0f) {
-        std::copy(row, row + d_, total);
+        std::copy(row, row + columns_, total);
         total_sum_[r] = sum_row[r];
         total_max_[r] = max_row[r];
         continue;
@@ -186,7 +199,7 @@ class Attention {
       store(a, exp_vec(set1(total_max_[r] - top)));
       store(b, exp_vec(set1(max_row[r] - top)));
       const Vec va = set1(a[0]), vb = set1(b[0]);
-      map2(total, row, total, d_, [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
+      map2(total, row, total, columns_, [&](Vec x, Vec y) { return fma(y, vb, mul(x, va)); });
       total_sum_[r] = total_sum_[r] * a[0] + sum_row[r] * b[0];
       total_max_[r] = top;
     }
@@ -194,14 +207,19 @@ class Attention {
 
   void write_out() {
     for (int r = 0; r < rows_; ++r) {
-      float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * head_dim_;
-      scale_rows(total_ + r * d_, out, head_dim_, 1.0f / total_sum_[r]);
+      float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * value_dim_;
+      scale_rows(total_ + r * d_, out, value_dim_, 1.0f / total_sum_[r]);
     }
   }
 
+  // Keys and values are the same rows of the cache.
+  static constexpr bool kLatent = requires { &Math::load_latent_query; };
+
   const AttentionTask& t_;
   int64_t head_dim_;
-  int64_t d_;  // padded
+  int64_t value_dim_;
+  int64_t d_;        // head_dim_ padded: rows of queries and of sums
+  int64_t columns_;  // value_dim_ padded
   int rows_;
   Range sees_[kTileRows];  // keys by row, counted from the sequence's start
   typename Math::Query* q_;
@@ -211,6 +229,11 @@ class Attention {
 // Calls f with the attention of the cache's type.
 template <class F>
 void with_attention(const AttentionTask& task, KvType type, float* scratch, F f) {
+  if (task.latent_dim > 0) {
+    if (type == KvType::kF32) return f(Attention<LatentMath<float>>(task, scratch));
+    if (type == KvType::kF16) return f(Attention<LatentMath<uint16_t>>(task, scratch));
+    return f(Attention<LatentMath<Bf16>>(task, scratch));
+  }
   if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));
   if (type == KvType::kF16) return f(Attention<PlainMath<uint16_t>>(task, scratch));
   if (type == KvType::kInt8) return f(Attention<Int8Math>(task, scratch));

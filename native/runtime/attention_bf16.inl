@@ -180,12 +180,14 @@ void kv_write_paired(const float* k, const float* v, uint8_t* block, int64_t hea
 }
 
 void attend_paired(const AttentionTask& task, KvType type, float* scratch) {
-  if (type != KvType::kBF16) return attend(task, type, scratch);
+  if (type != KvType::kBF16 || task.latent_dim > 0) return attend(task, type, scratch);
   Attention<PairedMath>(task, scratch).run();
 }
 void attend_chunk_paired(const AttentionTask& task, KvType type, float* scratch, int chunk,
                          float* partial) {
-  if (type != KvType::kBF16) return attend_chunk(task, type, scratch, chunk, partial);
+  if (type != KvType::kBF16 || task.latent_dim > 0) {
+    return attend_chunk(task, type, scratch, chunk, partial);
+  }
   Attention<PairedMath>(task, scratch).run_chunk(chunk, partial);
 }
 

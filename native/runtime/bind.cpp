@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -153,6 +154,24 @@ void bind_instructions(nb::class_<Executor>& c) {
       },
       "q"_a, "layer"_a, "scale"_a, "window"_a, "softcap"_a, "out_f32"_a, "out_q8"_a);
   c.def(
+      "head_linear",
+      [](Executor& e, const std::string& rows, int in, int matrix, int32_t num_heads, int out) {
+        e.add(make(HeadLinearSpec{rows_of(rows), in, matrix, num_heads, out}));
+      },
+      "rows"_a, "input"_a, "matrix"_a, "num_heads"_a, "out"_a);
+  c.def(
+      "latent_write",
+      [](Executor& e, int latent, int key, int layer) {
+        e.add(make(LatentWriteSpec{latent, key, layer}));
+      },
+      "latent"_a, "key"_a, "layer"_a);
+  c.def(
+      "latent_attention",
+      [](Executor& e, int q, int q_rope, int32_t num_heads, int layer, float scale, int out) {
+        e.add(make(LatentAttentionSpec{q, q_rope, num_heads, layer, scale, out}));
+      },
+      "q"_a, "q_rope"_a, "num_heads"_a, "layer"_a, "scale"_a, "out"_a);
+  c.def(
       "elementwise",
       [](Executor& e, const std::string& rows, const std::string& kind, int a, int b, int out,
          float value) {
@@ -218,8 +237,9 @@ void bind_executor(nb::module_& m) {
   c.def("set_output_width", &Executor::set_output_width, "width"_a);
   c.def(
       "define_kv",
-      [](Executor& e, const std::vector<std::pair<int32_t, int32_t>>& layers,
-         const std::string& type) { return e.define_kv(layers, kv_type_of(type)); },
+      [](Executor& e, const Executor::KvLayers& layers, const std::string& type) {
+        return e.define_kv(layers, kv_type_of(type));
+      },
       "layers"_a, "dtype"_a);
   c.def("allocate_kv", &Executor::allocate_kv, "num_blocks"_a);
   c.def(

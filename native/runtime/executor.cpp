@@ -47,7 +47,7 @@ class Sample : public Instruction {
 Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
     : max_tokens_(max_tokens), max_rows_(max_rows), pool_(num_threads) {
   const size_t tile = aligned(static_cast<size_t>(kTileFloats) * sizeof(float));
-  const size_t attention = aligned(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
+  const size_t attention = aligned(attention_scratch_floats(kMaxLatentDim) * sizeof(float));
   const size_t per_thread = tile + attention;
   scratch_arena_ = Arena(per_thread * pool_.size());
   for (int t = 0; t < pool_.size(); ++t) {
@@ -147,14 +147,21 @@ void Executor::add(std::unique_ptr<Instruction> instruction) {
   program_.push_back(std::move(instruction));
 }
 
-size_t Executor::define_kv(const std::vector<std::pair<int32_t, int32_t>>& layers, KvType type) {
+size_t Executor::define_kv(const KvLayers& layers, KvType type) {
   kv_.type = type;
   kv_.layers.clear();
   size_t offset = 0;
-  for (const auto& [heads, head_dim] : layers) {
-    require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
-    const size_t head = kv_head_bytes(type, head_dim);
-    kv_.layers.push_back({offset, head, heads, head_dim});
+  for (const auto& [heads, head_dim, latent_dim] : layers) {
+    if (latent_dim > 0) {
+      require(heads == 1 && latent_dim < head_dim && head_dim <= kMaxLatentDim,
+              "a latent and its key must be one head of at most 640");
+      require(type != KvType::kInt8, "latents cannot be kept in int8; use f32, f16 or bf16");
+    } else {
+      require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
+    }
+    const size_t head =
+        latent_dim > 0 ? kv_latent_bytes(type, head_dim) : kv_head_bytes(type, head_dim);
+    kv_.layers.push_back({offset, head, heads, head_dim, latent_dim});
     offset += head * static_cast<size_t>(heads);
   }
   kv_.block_bytes = offset;

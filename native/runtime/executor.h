@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,8 +53,10 @@ class Executor {
   // A table is read by position + offset: later positions are an error.
   void limit_positions(int table, int32_t offset);
 
-  // KV cache: one entry per layer, {num_kv_heads, head_dim}. Returns the bytes of one block.
-  size_t define_kv(const std::vector<std::pair<int32_t, int32_t>>& layers, KvType type);
+  // KV cache: one entry per layer, {num_kv_heads, head_dim, 0}, or {1, latent and key, latent}
+  // where it holds latents. Returns the bytes of one block.
+  using KvLayers = std::vector<std::tuple<int32_t, int32_t, int32_t>>;
+  size_t define_kv(const KvLayers& layers, KvType type);
   void allocate_kv(int32_t num_blocks);
   void copy_blocks(const int32_t* pairs, int64_t count);
 

@@ -110,6 +110,32 @@ struct AttentionSpec {
   int out_q8;
 };
 
+// Head h of a row times rows h * n to (h + 1) * n of the matrix, n being its rows / num_heads.
+struct HeadLinearSpec {
+  Rows rows;
+  int in;  // [rows][num_heads * k]
+  int matrix;
+  int32_t num_heads;
+  int out;  // [rows][num_heads * n]
+};
+
+// Each token's latent and rotated key into the cache of a layer.
+struct LatentWriteSpec {
+  int latent;
+  int key;
+  int layer;
+};
+
+// Attention over latents: q and q_rope hold num_heads pieces of the layer's latent and key sizes.
+struct LatentAttentionSpec {
+  int q;
+  int q_rope;
+  int32_t num_heads;
+  int layer;
+  float scale;
+  int out;
+};
+
 struct ElementwiseSpec {
   Rows rows;
   Elementwise kind;
@@ -139,6 +165,9 @@ std::unique_ptr<Instruction> make(GatedSpec spec);
 std::unique_ptr<Instruction> make(HeadsSpec spec);
 std::unique_ptr<Instruction> make(AnglesSpec spec);
 std::unique_ptr<Instruction> make(AttentionSpec spec);
+std::unique_ptr<Instruction> make(HeadLinearSpec spec);
+std::unique_ptr<Instruction> make(LatentWriteSpec spec);
+std::unique_ptr<Instruction> make(LatentAttentionSpec spec);
 std::unique_ptr<Instruction> make(ElementwiseSpec spec);
 std::unique_ptr<Instruction> make(SelectSpec spec);
 std::unique_ptr<Instruction> make(OutputSpec spec);

@@ -15,6 +15,7 @@ constexpr int kBlockTokens = 32;  // tokens of a KV block
 constexpr int kChunkBlocks = 8;   // blocks whose keys are reduced on their own before merging
 constexpr int kTileRows = 48;     // most (token, head) rows of one attention task
 constexpr int kMaxHeadDim = 512;
+constexpr int kMaxLatentDim = 640;  // of a latent with its rotated key
 constexpr int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + 31) / 32 * 32;
 }
@@ -23,6 +24,11 @@ constexpr size_t kv_head_bytes(KvType t, int64_t head_dim) {
   const size_t codes =
       2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) * kv_type_bytes(t);
   return codes + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
+}
+
+// A block of a layer with latents: one row for each token, of latent and rotated key.
+constexpr size_t kv_latent_bytes(KvType t, int64_t latent_and_key) {
+  return kBlockTokens * static_cast<size_t>(padded_head_dim(latent_and_key)) * kv_type_bytes(t);
 }
 
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
@@ -49,6 +55,11 @@ struct AttentionTask {
   // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
   // computed (two for each of its blocks): what the thread will read next.
   const uint8_t* const* ahead;
+  // Over latents (attention_latent.inl): the size of a latent, head_dim counting the rotated key
+  // too; q holds latent_dim floats a head and q_rope the rest. 0: over keys and values.
+  int32_t latent_dim = 0;
+  const float* q_rope = nullptr;
+  int64_t ldq_rope = 0;
 };
 
 struct RuntimeKernels {
@@ -78,6 +89,9 @@ struct RuntimeKernels {
                        float* partial);
   void (*attend_merge)(const AttentionTask& task, KvType type, float* scratch,
                        const float* partials);
+  // Writes one token's latent and rotated key at offset `at` of a block.
+  void (*latent_write)(const float* latent, const float* key, uint8_t* block, int64_t latent_dim,
+                       int64_t rope_dim, int at, KvType type);
 };
 
 inline size_t partial_floats(int64_t rows, int64_t head_dim) {

@@ -154,6 +154,8 @@ void kv_write_as(const float* k, const float* v, uint8_t* block, int64_t head_di
 
 #include "runtime/attention_plain.inl"
 //
+#include "runtime/attention_latent.inl"
+//
 #include "runtime/attention_int8.inl"
 //
 #include "runtime/attention.inl"

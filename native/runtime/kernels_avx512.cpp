@@ -8,17 +8,18 @@
 namespace octavo {
 
 extern const RuntimeKernels kernels_avx512;
-const RuntimeKernels kernels_avx512 = {
-    "avx512", KvType::kF16, rms_norm,   silu_mul, gelu_mul, silu,   gelu,         softcap,
-    add_rows, mul_rows,     scale_rows, rope,     kv_write, attend, attend_chunk, attend_merge};
+const RuntimeKernels kernels_avx512 = {"avx512",     KvType::kF16, rms_norm, silu_mul, gelu_mul,
+                                       silu,         gelu,         softcap,  add_rows, mul_rows,
+                                       scale_rows,   rope,         kv_write, attend,   attend_chunk,
+                                       attend_merge, latent_write};
 
 // Where the processor multiplies bf16 pairs, a bf16 cache is kept in pairs and is the default.
 extern const RuntimeKernels kernels_avx512_bf16;
 const RuntimeKernels kernels_avx512_bf16 = {
-    "avx512",    KvType::kBF16, rms_norm,        silu_mul,      gelu_mul,
-    silu,        gelu,          softcap,         add_rows,      mul_rows,
-    scale_rows,  rope,          kv_write_paired, attend_paired, attend_chunk_paired,
-    attend_merge};
+    "avx512",     KvType::kBF16, rms_norm,        silu_mul,      gelu_mul,
+    silu,         gelu,          softcap,         add_rows,      mul_rows,
+    scale_rows,   rope,          kv_write_paired, attend_paired, attend_chunk_paired,
+    attend_merge, latent_write};
 
 }  // namespace octavo
 #endif

@@ -45,7 +45,8 @@ struct KvMemory {
     size_t offset;      // of head 0 within a block
     size_t head_bytes;  // K and V of one head
     int32_t num_kv_heads;
-    int32_t head_dim;
+    int32_t head_dim;        // with latents: of latent and rotated key together
+    int32_t latent_dim = 0;  // 0: keys and values
   };
   std::vector<Layer> layers;
 };

@@ -15,6 +15,8 @@ from octavo.graph import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    HeadLinearAttrs,
+    LatentAttentionAttrs,
     LayerNormAttrs,
     NoAttrs,
     Op,
@@ -200,6 +202,45 @@ def attention_cases() -> Iterator[Case]:
     )
 
 
+def head_linear_cases() -> Iterator[Case]:
+    """Heads that fill panels of 16 rows and heads that share them; rows that fill items and not."""
+    for scheme in (*FLOAT, *QUANTIZED):
+        for m, heads, n, k in ((1, 4, 32, 256), (7, 3, 24, 256), (100, 2, 40, 256)):
+            shapes = ((m, heads * k), (heads * n, k))
+            name = f"head_linear-{scheme}-{m}-{heads}x{n}x{k}"
+            attrs = HeadLinearAttrs(heads)
+            yield Case(
+                name, Op.HEAD_LINEAR, shapes, Layout((m,)), attrs, scheme, seed=m, tolerance=2e-5
+            )
+    shapes = ((5, 6 * 7), (6 * 3, 7))
+    yield Case("head_linear-odd", Op.HEAD_LINEAR, shapes, Layout((5,)), HeadLinearAttrs(6))
+
+
+def _latent(name: str, heads: int, dims: tuple[int, int], layout: Layout, size: float = 1) -> Case:
+    latent, rope = dims
+    attrs = LatentAttentionAttrs(0, heads, latent, rope, (latent + rope) ** -0.5)
+    rows = layout.num_rows
+    shapes = ((rows, heads * latent), (rows, heads * rope), (rows, latent), (rows, rope))
+    op, name = Op.LATENT_ATTENTION, f"latent_attention-{name}"
+    return Case(name, op, shapes, layout, attrs, seed=rows, size=size, tolerance=5e-5)
+
+
+def latent_attention_cases() -> Iterator[Case]:
+    """Heads that fit a task and heads that do not, sizes that fill vectors and that do not."""
+    for heads, dims in ((1, (32, 32)), (4, (32, 16)), (16, (512, 64)), (12, (24, 8)), (5, (70, 6))):
+        word = f"{heads}x{dims[0]}+{dims[1]}"
+        yield _latent(f"{word}-one", heads, dims, Layout((1,)))
+        yield _latent(f"{word}-prefill", heads, dims, Layout((45,)))
+        yield _latent(f"{word}-decode", heads, dims, Layout((37,), chunk=1))
+    yield _latent("many-heads", 128, (64, 32), Layout((9, 40), chunk=20))
+    yield _latent("odd-heads", 53, (32, 32), Layout((5,)))
+    for lengths in ((1, 1), (5, 40, 17), (64, 1, 33, 2)):
+        word = "+".join(map(str, lengths))
+        yield _latent(f"sequences-{word}-chunks", 6, (32, 16), Layout(lengths, chunk=7))
+    yield _latent("sharp", 4, (32, 16), Layout((60,), chunk=20), size=6.0)
+    yield _latent("long", 4, (64, 32), Layout((700,), chunk=128))
+
+
 def elementwise_cases() -> Iterator[Case]:
     """Lengths around vector widths, and arguments that overflow a careless exponential."""
     for t, features in ((1, 1), (2, 15), (3, 64), (5, 100), (1, 2049)):
@@ -237,6 +278,8 @@ CASES: tuple[Case, ...] = (
     *layer_norm_cases(),
     *rope_cases(),
     *attention_cases(),
+    *head_linear_cases(),
+    *latent_attention_cases(),
     *elementwise_cases(),
     *row_cases(),
 )

@@ -11,7 +11,7 @@ from octavo.backends import get_backend
 from octavo.backends.testing import random_tensor, run_op
 from octavo.graph import Op
 from octavo.weights import Tensor
-from tests.backend.cases import QUANTIZED, Case
+from tests.backend.cases import CASES, QUANTIZED, Case
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,15 @@ _CPU_DECLINES = {
     for size in (1, 8)
 }
 
+_INT8_DECLINES = _CPU_DECLINES | {
+    case.id: "latents are not kept in int8" for case in CASES if case.op is Op.LATENT_ATTENTION
+}
+
 MODES = (
     Mode("cpu", "float", "f32", _CPU_DECLINES),
     Mode("cpu", "native", "f16", _CPU_DECLINES),
     Mode("cpu", "native", "bf16", _CPU_DECLINES),
-    Mode("cpu", "native", "int8", _CPU_DECLINES),
+    Mode("cpu", "native", "int8", _INT8_DECLINES),
 )
 
 _INT8_ACTIVATIONS = 0.06
@@ -61,9 +65,9 @@ _WEIGHT_ROUNDING = 1e-2
 
 def tolerance(case: Case, mode: Mode) -> float:
     """Largest error as a share of the reference's root mean square."""
-    if case.op is Op.ATTENTION:
+    if case.op in (Op.ATTENTION, Op.LATENT_ATTENTION):
         return case.tolerance + _KV_ROUNDING[mode.kv_dtype] * max(1.0, case.size**2)
-    if case.op is Op.LINEAR and mode.weights == "native":
+    if case.op in (Op.LINEAR, Op.HEAD_LINEAR) and mode.weights == "native":
         return _INT8_ACTIVATIONS if case.scheme in QUANTIZED else _WEIGHT_ROUNDING
     return case.tolerance
 
@@ -76,7 +80,7 @@ def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
         ids = rng.integers(0, shape[0], count)
         return [ids, random_tensor("table", case.scheme, shape, case.seed)]
     arrays = [rng.normal(0, case.size, shape).astype(np.float32) for shape in case.shapes]
-    if case.op is Op.LINEAR:
+    if case.op in (Op.LINEAR, Op.HEAD_LINEAR):
         weight = random_tensor("weight", case.scheme, case.shapes[1], case.seed + 1)
         return [arrays[0], weight, *arrays[2:]]
     if case.op is Op.ROPE:

@@ -44,7 +44,7 @@ def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> Non
 
 def test_table_names_each_case_once_and_covers_every_operator() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
-    through_attention = {Op.KV_WRITE}
+    through_attention = {Op.KV_WRITE, Op.LATENT_WRITE}
     assert {case.op for case in CASES} | through_attention == set(Op)
 
 

@@ -15,7 +15,10 @@ from octavo.graph.ops import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    HeadLinearAttrs,
     KvWriteAttrs,
+    LatentAttentionAttrs,
+    LatentWriteAttrs,
     LayerNormAttrs,
     NoAttrs,
     Op,
@@ -97,6 +100,22 @@ class GraphBuilder:
     def attention(self, q: Value, attrs: AttentionAttrs, *, name: str = "attention") -> Value:
         """q[T, H*head_dim] over the paged cache of its layer."""
         return self._result(Op.ATTENTION, (q,), attrs, name)
+
+    def head_linear(
+        self, x: Value, weight: Value, num_heads: int, *, name: str = "head_linear"
+    ) -> Value:
+        """Each head of x[M, H*K] times its own rows of weight[H*N, K] -> [M, H*N]."""
+        return self._result(Op.HEAD_LINEAR, (x, weight), HeadLinearAttrs(num_heads), name)
+
+    def latent_write(self, latent: Value, key: Value, attrs: LatentWriteAttrs) -> None:
+        """Write latent [T, R] and rotated key [T, P] into the paged cache of a layer."""
+        self._append(Op.LATENT_WRITE, (latent, key), attrs, f"latent_write.{attrs.layer}")
+
+    def latent_attention(
+        self, q: Value, q_rope: Value, attrs: LatentAttentionAttrs, *, name: str = "attention"
+    ) -> Value:
+        """q[T, H*R] and q_rope[T, H*P] over the latents of its layer -> [T, H*R]."""
+        return self._result(Op.LATENT_ATTENTION, (q, q_rope), attrs, name)
 
     def add(self, a: Value, b: Value, *, name: str = "add") -> Value:
         """a + b, of one shape."""

@@ -6,7 +6,13 @@ import numpy as np
 
 from octavo.errors import GraphError
 from octavo.graph.graph import Graph, Node, Value
-from octavo.graph.ops import AttentionAttrs, KvWriteAttrs, Op
+from octavo.graph.ops import (
+    AttentionAttrs,
+    KvWriteAttrs,
+    LatentAttentionAttrs,
+    LatentWriteAttrs,
+    Op,
+)
 from octavo.graph.rules import RuleError, result_shape
 
 
@@ -78,15 +84,15 @@ def _check_names(graph: Graph) -> None:
 
 
 def _check_layers(graph: Graph) -> None:
-    written: dict[int, KvWriteAttrs] = {}
+    written: dict[int, KvWriteAttrs | LatentWriteAttrs] = {}
     read: set[int] = set()
     for index, node in enumerate(graph.nodes):
         attrs = node.attrs
-        if isinstance(attrs, KvWriteAttrs):
+        if isinstance(attrs, (KvWriteAttrs, LatentWriteAttrs)):
             if attrs.layer != len(written):
                 _fail(index, node, f"layer {attrs.layer}", f"layer {len(written)}, in order")
             written[attrs.layer] = attrs
-        elif isinstance(attrs, AttentionAttrs):
+        elif isinstance(attrs, (AttentionAttrs, LatentAttentionAttrs)):
             _check_read(index, node, attrs, written)
             read.add(attrs.layer)
     unread = sorted(set(written) - read)
@@ -98,14 +104,27 @@ def _check_layers(graph: Graph) -> None:
 
 
 def _check_read(
-    index: int, node: Node, attrs: AttentionAttrs, written: dict[int, KvWriteAttrs]
+    index: int,
+    node: Node,
+    attrs: AttentionAttrs | LatentAttentionAttrs,
+    written: dict[int, KvWriteAttrs | LatentWriteAttrs],
 ) -> None:
     write = written.get(attrs.layer)
     if write is None:
-        _fail(index, node, f"layer {attrs.layer} before its kv_write", "a layer written before")
-    elif (write.num_kv_heads, write.head_dim) != (attrs.num_kv_heads, attrs.head_dim):
-        got = f"{attrs.num_kv_heads} KV heads of {attrs.head_dim}"
-        _fail(index, node, got, f"{write.num_kv_heads} of {write.head_dim}, as written")
+        op = Op.LATENT_WRITE if isinstance(attrs, LatentAttentionAttrs) else Op.KV_WRITE
+        got = f"layer {attrs.layer} before its {op.value}"
+        _fail(index, node, got, "a layer written before")
+    elif _cached(write) != _cached(attrs):
+        _fail(index, node, _cached(attrs), f"{_cached(write)}, as written")
+
+
+def _cached(
+    attrs: AttentionAttrs | KvWriteAttrs | LatentAttentionAttrs | LatentWriteAttrs,
+) -> str:
+    """What a layer's cache holds of a token, in words."""
+    if isinstance(attrs, (LatentAttentionAttrs, LatentWriteAttrs)):
+        return f"latents of {attrs.latent_dim} and keys of {attrs.rope_dim}"
+    return f"{attrs.num_kv_heads} KV heads of {attrs.head_dim}"
 
 
 def _check_constants(graph: Graph) -> None:

@@ -20,6 +20,7 @@ class Op(Enum):
     EMBED = "embed"  # tokens[T], table[V, D] -> [T, D]
     EMBED_POSITIONS = "embed_positions"  # positions[T], table[P, D] -> [T, D]
     LINEAR = "linear"  # x[M, K], weight[N, K], bias[N]? -> [M, N]
+    HEAD_LINEAR = "head_linear"  # x[M, H*K], weight[H*N, K] -> [M, H*N]; head by head
     # Normalisation
     RMS_NORM = "rms_norm"  # x[M, G*D], weight[D] -> same; each run of D elements on its own
     LAYER_NORM = "layer_norm"  # x[M, D], weight[D], bias[D]? -> same
@@ -27,6 +28,8 @@ class Op(Enum):
     ROPE = "rope"  # x[T, H*head_dim], inv_freq[rotary/2] -> same
     KV_WRITE = "kv_write"  # k[T, Hkv*head_dim], v[same] -> nothing; writes the paged cache
     ATTENTION = "attention"  # q[T, H*head_dim] -> same; reads the paged cache of its layer
+    LATENT_WRITE = "latent_write"  # latent[T, R], key[T, P] -> nothing; writes the paged cache
+    LATENT_ATTENTION = "latent_attention"  # q[T, H*R], q_rope[T, H*P] -> [T, H*R]; reads it
     # Elementwise
     ADD = "add"  # a, b -> same
     MUL = "mul"  # a, b -> same
@@ -105,6 +108,37 @@ class AttentionAttrs:
 
 
 @dataclass(frozen=True)
+class HeadLinearAttrs:
+    """Head h of a row times rows h*N to (h+1)*N of the weight: H products side by side."""
+
+    num_heads: int
+
+
+@dataclass(frozen=True)
+class LatentWriteAttrs:
+    """A token's row in the cache is its latent, then its rotated key; all heads share it."""
+
+    layer: int
+    latent_dim: int
+    rope_dim: int
+
+
+@dataclass(frozen=True)
+class LatentAttentionAttrs:
+    """Multi-head latent attention with its up-projections absorbed into q and the output
+    (DeepSeek-AI 2024, section 2.1): the latents are keys and values of every head.
+
+    out[h] = softmax(scale * (q[h] . latent + q_rope[h] . key) + causal mask) latent.
+    """
+
+    layer: int
+    num_heads: int
+    latent_dim: int
+    rope_dim: int
+    scale: float
+
+
+@dataclass(frozen=True)
 class ScaleAttrs:
     factor: float
 
@@ -122,6 +156,9 @@ Attrs: TypeAlias = (
     | RopeAttrs
     | KvWriteAttrs
     | AttentionAttrs
+    | HeadLinearAttrs
+    | LatentWriteAttrs
+    | LatentAttentionAttrs
     | ScaleAttrs
     | SoftcapAttrs
 )
@@ -133,6 +170,9 @@ ATTRS_OF: dict[Op, type[Attrs]] = {
     Op.ROPE: RopeAttrs,
     Op.KV_WRITE: KvWriteAttrs,
     Op.ATTENTION: AttentionAttrs,
+    Op.HEAD_LINEAR: HeadLinearAttrs,
+    Op.LATENT_WRITE: LatentWriteAttrs,
+    Op.LATENT_ATTENTION: LatentAttentionAttrs,
     Op.SCALE: ScaleAttrs,
     Op.SOFTCAP: SoftcapAttrs,
 }

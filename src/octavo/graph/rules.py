@@ -16,7 +16,10 @@ from octavo.graph.ops import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    HeadLinearAttrs,
     KvWriteAttrs,
+    LatentAttentionAttrs,
+    LatentWriteAttrs,
     LayerNormAttrs,
     NoAttrs,
     Op,
@@ -158,6 +161,35 @@ def _attention(shapes: Sequence[Shape], attrs: AttentionAttrs) -> Shape:
     return q
 
 
+def _head_linear(shapes: Sequence[Shape], attrs: HeadLinearAttrs) -> Shape:
+    x, weight = shapes
+    heads, rows = attrs.num_heads, int(weight[0])
+    whole = heads > 0 and rows % heads == 0 and int(x[1]) == heads * int(weight[1])
+    got = f"x {list(x)} and weight {list(weight)} with {heads} heads"
+    _expect(whole, got, "x [M, heads * K] and weight [heads * N, K]")
+    return (x[0], rows)
+
+
+def _latent_write(shapes: Sequence[Shape], attrs: LatentWriteAttrs) -> None:
+    latent, key = shapes
+    _per_step("latent", latent)
+    _per_step("key", key)
+    _expect(attrs.layer >= 0, f"layer {attrs.layer}", "a layer of 0 or more")
+    _heads("latent", latent, 1, attrs.latent_dim)
+    _heads("key", key, 1, attrs.rope_dim)
+
+
+def _latent_attention(shapes: Sequence[Shape], attrs: LatentAttentionAttrs) -> Shape:
+    q, q_rope = shapes
+    _per_step("q", q)
+    _per_step("q_rope", q_rope)
+    _heads("q", q, attrs.num_heads, attrs.latent_dim)
+    _heads("q_rope", q_rope, attrs.num_heads, attrs.rope_dim)
+    _expect(attrs.layer >= 0, f"layer {attrs.layer}", "a layer of 0 or more")
+    _finite("scale", attrs.scale)
+    return q
+
+
 def _pairwise(shapes: Sequence[Shape], attrs: NoAttrs) -> Shape:
     a, b = shapes
     _expect(a == b, f"a {list(a)} and b {list(b)}", "two operands of one shape")
@@ -209,6 +241,9 @@ RULES: dict[Op, Rule] = {
     Op.ROPE: Rule((_activation("x"), _stored("inv_freq", 1)), _rope),
     Op.KV_WRITE: Rule((_activation("k"), _activation("v")), _kv_write),
     Op.ATTENTION: Rule((_activation("q"),), _attention),
+    Op.HEAD_LINEAR: Rule((_activation("x"), _stored("weight", 2)), _head_linear),
+    Op.LATENT_WRITE: Rule((_activation("latent"), _activation("key")), _latent_write),
+    Op.LATENT_ATTENTION: Rule((_activation("q"), _activation("q_rope")), _latent_attention),
     Op.ADD: Rule((_activation("a"), _activation("b")), _pairwise),
     Op.MUL: Rule((_activation("a"), _activation("b")), _pairwise),
     Op.SCALE: Rule((_activation("x"),), _scale),
@@ -223,7 +258,7 @@ RULES: dict[Op, Rule] = {
 
 
 def result_shape(op: Op, inputs: Sequence[Value | None], attrs: Attrs) -> Shape | None:
-    """Shape an operator gives on these operands; None for KV_WRITE. Raises RuleError."""
+    """Shape an operator gives on these operands; None for a cache write. Raises RuleError."""
     rule = RULES[op]
     wanted = ATTRS_OF.get(op, NoAttrs)
     _expect(type(attrs) is wanted, f"attributes {attrs}", wanted.__name__)

@@ -19,7 +19,7 @@ from octavo.backends.cpu.regions import Region, Slot
 from octavo.backends.cpu.rehearsal import CpuRehearsal, ProductShape
 from octavo.errors import BackendError, UnsupportedError
 from octavo.graph.graph import Graph, Value
-from octavo.graph.ops import KvWriteAttrs, Op
+from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
 from octavo.models.config import ModelConfig
 from octavo.weights import dequantize
 from octavo.weights.tensor import Checkpoint, Tensor
@@ -30,8 +30,10 @@ BLOCK_TOKENS = 32
 KV_DTYPES = ("f32", "f16", "bf16", "int8")
 """What the KV cache may hold; int8 has one scale per token and KV head."""
 
-_MATRIX_OPERAND = {Op.EMBED: 1, Op.EMBED_POSITIONS: 1, Op.LINEAR: 1}
+_MATRIX_OPERAND = {Op.EMBED: 1, Op.EMBED_POSITIONS: 1, Op.LINEAR: 1, Op.HEAD_LINEAR: 1}
 """Operators that read a packed matrix, and which operand it is. Other weights are small vectors."""
+
+_PRODUCTS = (Op.LINEAR, Op.HEAD_LINEAR)
 
 
 class CpuBackend(Backend):
@@ -110,7 +112,7 @@ class _Compilation:
 
     def streamed_bytes(self) -> int:
         """The matrices of all products. An embedding table of its own is read a row at a time."""
-        products = {node.inputs[1] for node in self.graph.nodes if node.op is Op.LINEAR}
+        products = {node.inputs[1] for node in self.graph.nodes if node.op in _PRODUCTS}
         return sum(
             self.executor.matrix_bytes(matrix)
             for value, matrix in self.matrices.items()
@@ -197,13 +199,19 @@ class _Compilation:
         return self.executor.buffer_bytes(int(slot.value.shape[1]), slot.form == "q8")
 
     def _define_kv(self) -> int:
-        """Layers by number, from the graph's cache writes."""
-        writes = {
-            node.attrs.layer: (node.attrs.num_kv_heads, node.attrs.head_dim)
-            for node in self.graph.nodes
-            if isinstance(node.attrs, KvWriteAttrs)
-        }
-        return self.executor.define_kv([writes[i] for i in sorted(writes)], self._kv_dtype())
+        """Layers by number, from the graph's cache writes: KV heads, elements of a head, and how
+        many of these are a latent."""
+        writes: dict[int, tuple[int, int, int]] = {}
+        for node in self.graph.nodes:
+            a = node.attrs
+            if isinstance(a, KvWriteAttrs):
+                writes[a.layer] = (a.num_kv_heads, a.head_dim, 0)
+            elif isinstance(a, LatentWriteAttrs):
+                writes[a.layer] = (1, a.latent_dim + a.rope_dim, a.latent_dim)
+        try:
+            return self.executor.define_kv([writes[i] for i in sorted(writes)], self._kv_dtype())
+        except ValueError as error:
+            raise BackendError(f"cpu: {error}") from None
 
     def _kv_dtype(self) -> str:
         if self.options.kv_dtype == "auto":

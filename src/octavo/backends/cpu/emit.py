@@ -16,7 +16,10 @@ from octavo.backends.cpu.regions import (
     EmbedRegion,
     GatedRegion,
     HeadChain,
+    HeadLinearRegion,
     HeadsRegion,
+    LatentAttentionRegion,
+    LatentWriteRegion,
     LinearRegion,
     NormRegion,
     OutputRegion,
@@ -74,6 +77,14 @@ class Emitter:
                 self._heads(region)
             case AttentionRegion():
                 self._attention(region)
+            case HeadLinearRegion() as r:
+                matrix = self._matrix_of(r.weight)
+                e.head_linear(r.rows, self._id(r.source), matrix, r.num_heads, self._id(r.out))
+            case LatentWriteRegion() as r:
+                e.latent_write(self._id(r.latent), self._id(r.key), r.layer)
+            case LatentAttentionRegion() as r:
+                q, q_rope, out = self._id(r.q), self._id(r.q_rope), self._id(r.out)
+                e.latent_attention(q, q_rope, r.num_heads, r.layer, r.scale, out)
             case ElementwiseRegion():
                 a, b, out = self._id(region.a), self._id(region.b), self._id(region.out)
                 e.elementwise(region.rows, region.kind, a, b, out, region.number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from octavo.backends.cpu.lower_heads import HeadLowering
+from octavo.backends.cpu.lower_latent import LatentLowering
 from octavo.backends.cpu.lower_products import ProductLowering
 from octavo.backends.cpu.regions import (
     ElementwiseKind,
@@ -53,7 +54,7 @@ def lower(graph: Graph, is_quantized: Callable[[Value], bool]) -> list[Region]:
     return _Lowering(graph, is_quantized).run()
 
 
-class _Lowering(ProductLowering, HeadLowering):
+class _Lowering(ProductLowering, HeadLowering, LatentLowering):
     def run(self) -> list[Region]:
         self._add_angles()
         for node in self.graph.nodes:
@@ -83,6 +84,12 @@ class _Lowering(ProductLowering, HeadLowering):
                 self._kv_write(node)
             case Op.ATTENTION:
                 self._attention(node)
+            case Op.HEAD_LINEAR:
+                self._head_linear(node)
+            case Op.LATENT_WRITE:
+                self._latent_write(node)
+            case Op.LATENT_ATTENTION:
+                self._latent_attention(node)
             case Op.SELECT_ROWS:
                 self.push(SelectRegion(self.f32(node.inputs[0]), self._out(node)))
             case op if op in _ELEMENTWISE:

@@ -198,6 +198,49 @@ class AttentionRegion(Region):
 
 
 @dataclass
+class HeadLinearRegion(Region):
+    """Each head of the rows by its own rows of one matrix."""
+
+    rows: RowKind
+    source: Slot
+    weight: Value
+    num_heads: int
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class LatentWriteRegion(Region):
+    latent: Slot
+    key: Slot
+    layer: int
+
+    def reads(self) -> list[Slot]:
+        return [self.latent, self.key]
+
+
+@dataclass
+class LatentAttentionRegion(Region):
+    q: Slot
+    q_rope: Slot
+    num_heads: int
+    layer: int
+    scale: float
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.q, self.q_rope]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
 class ElementwiseRegion(Region):
     """out None: in place on the logits."""
 

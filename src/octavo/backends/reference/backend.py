@@ -18,11 +18,21 @@ from octavo.backends.base import (
 )
 from octavo.backends.check import StepLimits, check_pairs, check_step
 from octavo.backends.reference import ops
-from octavo.backends.reference.kv import DTYPES, PagedKv
+from octavo.backends.reference.kv import DTYPES, KvLayer, PagedKv, numbers_per_token
 from octavo.backends.reference.weights import WeightTable
 from octavo.decoding.batch import SampleResult, SamplingBatch
 from octavo.errors import BackendError
-from octavo.graph import AttentionAttrs, Graph, KvWriteAttrs, Node, Op, Value, check_graph
+from octavo.graph import (
+    AttentionAttrs,
+    Graph,
+    KvWriteAttrs,
+    LatentAttentionAttrs,
+    LatentWriteAttrs,
+    Node,
+    Op,
+    Value,
+    check_graph,
+)
 from octavo.models.config import ModelConfig
 from octavo.weights import Checkpoint
 
@@ -127,6 +137,11 @@ class ReferenceExecutable(Executable):
                 return None
             case Op.ATTENTION:
                 return self._attention(x[0], attrs, step)
+            case Op.LATENT_WRITE:
+                self._paged().write_latents(attrs.layer, step.slots, x[0], x[1])
+                return None
+            case Op.LATENT_ATTENTION:
+                return self._latent_attention(x[0], x[1], attrs, step)
         return ops.SIMPLE[node.op](x, attrs)
 
     def _operands(self, node: Node, results: dict[Value, Floats]) -> list[Any]:
@@ -144,10 +159,23 @@ class ReferenceExecutable(Executable):
             out[rows] = ops.attend(q[rows], k, v, step.positions[rows], attrs)
         return out
 
+    def _latent_attention(
+        self, q: Floats, q_rope: Floats, attrs: LatentAttentionAttrs, step: Step
+    ) -> Floats:
+        out = np.empty_like(q)
+        for s, length in enumerate(step.seq_len):
+            rows = slice(step.query_start[s], step.query_start[s + 1])
+            k, _ = self._paged().read(attrs.layer, step.block_table[s], int(length))
+            out[rows] = ops.attend_latents(
+                q[rows], q_rope[rows], k[:, 0], step.positions[rows], attrs
+            )
+        return out
 
-def _kv_layers(graph: Graph) -> list[KvWriteAttrs]:
+
+def _kv_layers(graph: Graph) -> list[KvLayer]:
     """In layer order, which the graph check guarantees."""
-    return [node.attrs for node in graph.nodes if isinstance(node.attrs, KvWriteAttrs)]
+    kinds = (KvWriteAttrs, LatentWriteAttrs)
+    return [node.attrs for node in graph.nodes if isinstance(node.attrs, kinds)]
 
 
 def _vocab_size(graph: Graph) -> int:
@@ -170,7 +198,7 @@ def _last_uses(graph: Graph) -> list[list[Value]]:
 
 def _plan(graph: Graph, weights: WeightTable, options: BackendOptions) -> MemoryPlan:
     cell = np.dtype(DTYPES.get(options.kv_dtype, np.float32)).itemsize
-    per_token = sum(2 * layer.num_kv_heads * layer.head_dim for layer in _kv_layers(graph))
+    per_token = sum(numbers_per_token(layer) for layer in _kv_layers(graph))
     return MemoryPlan(
         weight_bytes=weights.kept_bytes,
         arena_bytes=_peak_bytes(graph, {"T": options.max_tokens, "R": options.max_seqs}),

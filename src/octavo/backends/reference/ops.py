@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from octavo.backends.base import Floats, Ints
 from octavo.graph import (
     AttentionAttrs,
+    HeadLinearAttrs,
+    LatentAttentionAttrs,
     LayerNormAttrs,
     NoAttrs,
     Op,
@@ -28,6 +30,14 @@ def linear(x: Floats, weight: Floats, bias: Floats | None) -> Floats:
     """x[M, K] weight[N, K]^T + bias[N]."""
     y: Floats = x @ weight.T
     return y if bias is None else y + bias
+
+
+def head_linear(x: Floats, weight: Floats, attrs: HeadLinearAttrs) -> Floats:
+    """x[M, H*K] and weight[H*N, K]: each head by its own N rows -> [M, H*N]."""
+    heads = x.reshape(len(x), attrs.num_heads, -1)
+    own = weight.reshape(attrs.num_heads, -1, weight.shape[1])
+    y: Floats = (heads.transpose(1, 0, 2) @ own.transpose(0, 2, 1)).transpose(1, 0, 2)
+    return y.reshape(len(x), -1)
 
 
 def rms_norm(x: Floats, weight: Floats, attrs: RmsNormAttrs) -> Floats:
@@ -83,6 +93,19 @@ def attend(q: Floats, k: Floats, v: Floats, positions: Ints, attrs: AttentionAtt
     seen = visible(positions, len(k), attrs.window)
     weights = softmax(np.where(seen, scores, np.float32(-np.inf)))
     y: Floats = (weights @ values).transpose(1, 0, 2).reshape(q.shape)
+    return y
+
+
+def attend_latents(
+    q: Floats, q_rope: Floats, rows: Floats, positions: Ints, attrs: LatentAttentionAttrs
+) -> Floats:
+    """One sequence: q[n, H*R] and q_rope[n, H*P] at `positions` over rows [length, R + P]."""
+    parts = [part.reshape(len(q), attrs.num_heads, -1) for part in (q, q_rope)]
+    heads = np.concatenate(parts, axis=2).transpose(1, 0, 2)  # [H, n, R + P]
+    scores = (heads @ rows.T) * np.float32(attrs.scale)
+    seen = visible(positions, len(rows), None)
+    weights = softmax(np.where(seen, scores, np.float32(-np.inf)))
+    y: Floats = (weights @ rows[:, : attrs.latent_dim]).transpose(1, 0, 2).reshape(q.shape)
     return y
 
 
@@ -144,6 +167,7 @@ def _scale(x: list[Floats], attrs: ScaleAttrs) -> Floats:
 
 SIMPLE: dict[Op, Callable[[list[Any], Any], Floats]] = {
     Op.LINEAR: lambda x, attrs: linear(x[0], x[1], x[2]),
+    Op.HEAD_LINEAR: lambda x, attrs: head_linear(x[0], x[1], attrs),
     Op.RMS_NORM: lambda x, attrs: rms_norm(x[0], x[1], attrs),
     Op.LAYER_NORM: lambda x, attrs: layer_norm(x[0], x[1], x[2], attrs),
     Op.ADD: _add,

@@ -27,6 +27,8 @@ from octavo.graph import (
     Graph,
     GraphBuilder,
     KvWriteAttrs,
+    LatentAttentionAttrs,
+    LatentWriteAttrs,
     Op,
     RopeAttrs,
     Value,
@@ -67,8 +69,9 @@ def run_op(
     """The operator's result [rows, n] on a backend.
 
     inputs: arrays [T, features] for activations, arrays or tensors for stored operands, in the
-        operator's order. ATTENTION takes q, k and v; they go through KV_WRITE. EMBED takes ids [T]
-        and a table. Raises BackendError where the backend declines.
+        operator's order. ATTENTION takes q, k and v; they go through KV_WRITE. LATENT_ATTENTION
+        takes q, q_rope, latent and key; they go through LATENT_WRITE. EMBED takes ids [T] and a
+        table. Raises BackendError where the backend declines.
     """
     tokens, graph, tensors = _one_op_graph(op, inputs, attrs, layout)
     checkpoint = Checkpoint(Path("one-operator"), "gguf", {}, tensors, 0)
@@ -109,6 +112,13 @@ def _one_op_graph(
         cached = KvWriteAttrs(attrs.layer, attrs.num_kv_heads, attrs.head_dim)
         maker.graph.kv_write(k, v, cached)
         result = maker.graph.attention(q, attrs)
+    elif op is Op.LATENT_ATTENTION:
+        assert isinstance(attrs, LatentAttentionAttrs)
+        names = ("q", "q_rope", "latent", "key")
+        made = [maker.activation(name, x) for name, x in zip(names, inputs, strict=True)]
+        row = LatentWriteAttrs(attrs.layer, attrs.latent_dim, attrs.rope_dim)
+        maker.graph.latent_write(made[2], made[3], row)
+        result = maker.graph.latent_attention(made[0], made[1], attrs)
     else:
         result = maker.apply(op, inputs, attrs)
     selected = result if op is Op.SELECT_ROWS else maker.graph.select_rows(result)
