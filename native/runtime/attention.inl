@@ -34,7 +34,7 @@ class Attention {
     total_sum_ = total_max_ + kTileRows;
     for (int r = 0; r < rows_; ++r) {
       const int position = t_.first_position + r / t_.group;
-      sees_[r] = {first_key(position), position + 1};
+      sees_[r] = {first_key(position), end_of_keys(position)};
     }
   }
 
@@ -89,6 +89,11 @@ class Attention {
     return t_.window > 0 ? std::max(0, position - t_.window + 1) : 0;
   }
 
+  int end_of_keys(int position) const {
+    if (t_.length == 0) return position + 1;
+    return t_.window > 0 ? std::min(position + t_.window, t_.length) : t_.length;
+  }
+
   // The first block of chunk c that some row sees.
   int begin_of(int c) const { return std::max(first_block(), c * kChunkBlocks); }
 
@@ -136,7 +141,7 @@ class Attention {
   // far, and starts no earlier.
   Range span(int r, int n, const ChunkBlocks& blocks, int base) const {
     const int most = blocks.count * kBlockTokens;
-    const int begin = std::max(sees_[r].begin - base, 0);
+    const int begin = std::clamp(sees_[r].begin - base, 0, most);  // may be behind this chunk
     return {begin, std::max(begin, std::min(sees_[r + n - 1].end - base, most))};
   }
 

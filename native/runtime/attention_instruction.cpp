@@ -154,7 +154,12 @@ class Attend : public Instruction {
   Blocks blocks_of(const RunContext& ctx, const Piece& p) const {
     const int32_t position = ctx.step.positions[p.token];
     const int32_t begin = s_.window > 0 ? std::max(0, position - s_.window + 1) : 0;
-    return {begin / kBlockTokens, (position + p.num_tokens - 1) / kBlockTokens + 1};
+    int32_t end = position + p.num_tokens;
+    if (!s_.causal) {
+      const int32_t length = ctx.step.seq_len[p.seq];
+      end = s_.window > 0 ? std::min(end + s_.window - 1, length) : length;
+    }
+    return {begin / kBlockTokens, (end - 1) / kBlockTokens + 1};
   }
   // Those of a job; of all chunks, the last.
   Blocks blocks_of(const RunContext& ctx, const Job& job) const {
@@ -251,6 +256,7 @@ class Attend : public Instruction {
     t.group = g;
     t.head_dim = kv.head_dim;
     t.first_position = step.positions[piece.token];
+    t.length = s_.causal ? 0 : step.seq_len[piece.seq];
     t.blocks = step.block_table + static_cast<int64_t>(piece.seq) * step.table_width;
     t.kv = ctx.kv->data + kv.offset + static_cast<size_t>(kv_head) * kv.head_bytes;
     t.block_stride = ctx.kv->block_bytes;

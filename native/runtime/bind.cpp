@@ -25,8 +25,16 @@ using FloatRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>
 using OptionalFloats = std::vector<float>;
 using Heads = std::tuple<int, int64_t, int32_t>;
 
+EmbedBy embed_by(const std::string& name) {
+  if (name == "tokens") return EmbedBy::kTokens;
+  if (name == "positions") return EmbedBy::kPositions;
+  if (name == "types") return EmbedBy::kTypes;
+  throw std::invalid_argument("executor: unknown choice of rows " + name);
+}
+
 StepView view(const Ints& tokens, const Ints& positions, const Ints& slots, const Ints& query_start,
-              const Ints& seq_len, const Ints2& block_table, const Ints& logit_rows) {
+              const Ints& seq_len, const Ints2& block_table, const Ints& logit_rows,
+              const Ints& types) {
   StepView s;
   s.tokens = tokens.data();
   s.positions = positions.data();
@@ -35,13 +43,14 @@ StepView view(const Ints& tokens, const Ints& positions, const Ints& slots, cons
   s.seq_len = seq_len.data();
   s.block_table = block_table.data();
   s.logit_rows = logit_rows.data();
+  s.types = types.shape(0) == 0 ? nullptr : types.data();
   s.num_tokens = static_cast<int32_t>(tokens.shape(0));
   s.num_seqs = static_cast<int32_t>(seq_len.shape(0));
   s.num_rows = static_cast<int32_t>(logit_rows.shape(0));
   s.table_width = static_cast<int32_t>(block_table.shape(1));
   const size_t t = tokens.shape(0), n = seq_len.shape(0);
   if (positions.shape(0) != t || slots.shape(0) != t || query_start.shape(0) != n + 1 ||
-      block_table.shape(0) < n || n == 0) {
+      block_table.shape(0) < n || n == 0 || (s.types != nullptr && types.shape(0) != t)) {
     throw std::invalid_argument("executor: the arrays of a step disagree in length");
   }
   return s;
@@ -61,6 +70,7 @@ Rows rows_of(const std::string& name) {
 Activation activation_of(const std::string& name) {
   if (name == "silu") return Activation::kSilu;
   if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_erf") return Activation::kGeluErf;
   throw std::invalid_argument("executor: unknown activation " + name);
 }
 
@@ -72,6 +82,7 @@ Elementwise elementwise_of(const std::string& name) {
   if (name == "gelu") return Elementwise::kGelu;
   if (name == "gelu_erf") return Elementwise::kGeluErf;
   if (name == "relu") return Elementwise::kRelu;
+  if (name == "tanh") return Elementwise::kTanh;
   if (name == "softcap") return Elementwise::kSoftcap;
   throw std::invalid_argument("executor: unknown elementwise operator " + name);
 }
@@ -87,11 +98,14 @@ KvType kv_type_of(const std::string& name) {
 void bind_instructions(nb::class_<Executor>& c) {
   c.def(
       "embed",
-      [](Executor& e, int matrix, int out, float scale, bool by_position, int32_t offset) {
-        if (by_position) e.limit_positions(matrix, offset);
-        e.add(make(EmbedSpec{matrix, out, scale, by_position, offset}));
+      [](Executor& e, int matrix, int out, float scale, const std::string& by, int32_t offset) {
+        const EmbedBy what = embed_by(by);
+        if (what == EmbedBy::kTokens) e.limit_tokens(matrix);
+        if (what == EmbedBy::kPositions) e.limit_positions(matrix, offset);
+        if (what == EmbedBy::kTypes) e.limit_types(matrix);
+        e.add(make(EmbedSpec{matrix, out, scale, what, offset}));
       },
-      "matrix"_a, "out"_a, "scale"_a, "by_position"_a, "offset"_a);
+      "matrix"_a, "out"_a, "scale"_a, "by"_a, "offset"_a);
   c.def(
       "norm",
       [](Executor& e, const std::string& rows, int in, std::vector<float> weight,
@@ -149,10 +163,12 @@ void bind_instructions(nb::class_<Executor>& c) {
   c.def(
       "attention",
       [](Executor& e, nb::tuple q, int layer, float scale, int32_t window, float softcap,
-         int out_f32, int out_q8) {
-        e.add(make(AttentionSpec{heads(q), layer, scale, window, softcap, out_f32, out_q8}));
+         bool causal, int out_f32, int out_q8) {
+        if (!causal) e.require_whole_sequences();
+        e.add(
+            make(AttentionSpec{heads(q), layer, scale, window, softcap, causal, out_f32, out_q8}));
       },
-      "q"_a, "layer"_a, "scale"_a, "window"_a, "softcap"_a, "out_f32"_a, "out_q8"_a);
+      "q"_a, "layer"_a, "scale"_a, "window"_a, "softcap"_a, "causal"_a, "out_f32"_a, "out_q8"_a);
   c.def(
       "head_linear",
       [](Executor& e, const std::string& rows, int in, int matrix, int32_t num_heads, int out) {
@@ -180,6 +196,9 @@ void bind_instructions(nb::class_<Executor>& c) {
       "rows"_a, "kind"_a, "a"_a, "b"_a, "out"_a, "value"_a);
   c.def(
       "select", [](Executor& e, int in, int out) { e.add(make(SelectSpec{in, out})); }, "input"_a,
+      "out"_a);
+  c.def(
+      "mean", [](Executor& e, int in, int out) { e.add(make(MeanSpec{in, out})); }, "input"_a,
       "out"_a);
   c.def(
       "output",
@@ -237,10 +256,9 @@ void bind_executor(nb::module_& m) {
   c.def("set_output_width", &Executor::set_output_width, "width"_a);
   c.def(
       "define_kv",
-      [](Executor& e, const Executor::KvLayers& layers, const std::string& type) {
-        return e.define_kv(layers, kv_type_of(type));
-      },
-      "layers"_a, "dtype"_a);
+      [](Executor& e, const Executor::KvLayers& layers, const std::string& type,
+         bool one_at_a_time) { return e.define_kv(layers, kv_type_of(type), one_at_a_time); },
+      "layers"_a, "dtype"_a, "one_at_a_time"_a);
   c.def("allocate_kv", &Executor::allocate_kv, "num_blocks"_a);
   c.def(
       "copy_blocks",
@@ -252,9 +270,9 @@ void bind_executor(nb::module_& m) {
   c.def(
       "forward",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, FloatRows out) {
+         Ints2 block_table, Ints logit_rows, Ints types, FloatRows out) {
         const StepView s =
-            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows);
+            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows, types);
         if (out.shape(0) < logit_rows.shape(0) ||
             static_cast<int64_t>(out.shape(1)) != e.output_width()) {
           throw std::invalid_argument("executor: the logits array has the wrong shape");
@@ -264,13 +282,13 @@ void bind_executor(nb::module_& m) {
         e.run(s, data);
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "out"_a);
+      "logit_rows"_a, "types"_a, "out"_a);
   c.def(
       "step",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, const NativeBatch& batch) {
+         Ints2 block_table, Ints logit_rows, Ints types, const NativeBatch& batch) {
         const StepView s =
-            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows);
+            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows, types);
         batch.check_vocab(e.output_width());
         ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()));
         {
@@ -280,7 +298,7 @@ void bind_executor(nb::module_& m) {
         return result.take();
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "batch"_a);
+      "logit_rows"_a, "types"_a, "batch"_a);
   bind_instructions(c);
 }
 

@@ -147,10 +147,10 @@ void Executor::add(std::unique_ptr<Instruction> instruction) {
   program_.push_back(std::move(instruction));
 }
 
-size_t Executor::define_kv(const KvLayers& layers, KvType type) {
+size_t Executor::define_kv(const KvLayers& layers, KvType type, bool one_at_a_time) {
   kv_.type = type;
   kv_.layers.clear();
-  size_t offset = 0;
+  size_t offset = 0, end = 0;
   for (const auto& [heads, head_dim, latent_dim] : layers) {
     if (latent_dim > 0) {
       require(heads == 1 && latent_dim < head_dim && head_dim <= kMaxLatentDim,
@@ -162,10 +162,12 @@ size_t Executor::define_kv(const KvLayers& layers, KvType type) {
     const size_t head =
         latent_dim > 0 ? kv_latent_bytes(type, head_dim) : kv_head_bytes(type, head_dim);
     kv_.layers.push_back({offset, head, heads, head_dim, latent_dim});
-    offset += head * static_cast<size_t>(heads);
+    const size_t size = head * static_cast<size_t>(heads);
+    end = std::max(end, offset + size);
+    if (!one_at_a_time) offset += size;
   }
-  kv_.block_bytes = offset;
-  return offset;
+  kv_.block_bytes = end;
+  return end;
 }
 
 void Executor::allocate_kv(int32_t num_blocks) {
@@ -191,8 +193,13 @@ void Executor::limit_positions(int table, int32_t offset) {
   position_limit_ = std::min<int64_t>(position_limit_, matrices_.at(table).n - offset);
 }
 
-int64_t Executor::vocabulary() const {
-  return matrices_.empty() ? 0 : matrices_.front().n;
+void Executor::limit_types(int table) {
+  const int64_t rows = matrices_.at(table).n;
+  type_limit_ = type_limit_ == 1 ? rows : std::min(type_limit_, rows);
+}
+
+void Executor::limit_tokens(int table) {
+  token_limit_ = std::min(token_limit_, matrices_.at(table).n);
 }
 
 // The engine is trusted to be right, but an index past the end must be an error and not a crash.
@@ -201,10 +208,13 @@ void Executor::check(const StepView& s) const {
   require(s.num_rows >= 0 && s.num_rows <= std::max(max_tokens_, max_rows_), "R is too large");
   require(kv_.layers.empty() || kv_.data != nullptr, "step before allocate_kv");
   for (int32_t t = 0; t < s.num_tokens; ++t) {
-    require(s.tokens[t] >= 0 && s.tokens[t] < vocabulary(), "a token id is out of range");
+    require(s.tokens[t] >= 0 && s.tokens[t] < token_limit_, "a token id is out of range");
     require(s.positions[t] >= 0 && s.positions[t] < position_limit_, "a position is out of range");
     require(kv_.layers.empty() || (s.slots[t] >= 0 && s.slots[t] / kBlockTokens < kv_.num_blocks),
             "a slot is out of range");
+  }
+  for (int32_t t = 0; s.types != nullptr && t < s.num_tokens; ++t) {
+    require(s.types[t] >= 0 && s.types[t] < type_limit_, "a token's type is out of range");
   }
   for (int32_t r = 0; r < s.num_rows; ++r) {
     require(s.logit_rows[r] >= 0 && s.logit_rows[r] < s.num_tokens, "a logit row is out of range");
@@ -216,6 +226,8 @@ void Executor::check(const StepView& s) const {
     require(begin < end && end <= s.num_tokens, "query_start must rise");
     const int32_t last = s.positions[begin] + (end - begin) - 1;
     require(s.positions[end - 1] == last, "positions of a sequence must be adjacent");
+    require(!whole_sequences_ || (s.positions[begin] == 0 && s.seq_len[q] == end - begin),
+            "a part of a sequence, but its tokens see those behind them");
     require(last / kBlockTokens < s.table_width, "block_table is too narrow for a sequence");
     for (int32_t b = 0; b <= last / kBlockTokens; ++b) {
       const int32_t id = s.block_table[static_cast<int64_t>(q) * s.table_width + b];

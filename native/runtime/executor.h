@@ -50,13 +50,21 @@ class Executor {
   void allocate_arena(size_t bytes);
 
   void add(std::unique_ptr<Instruction> instruction);
+  // A table is read by token id: others are an error.
+  void limit_tokens(int table);
   // A table is read by position + offset: later positions are an error.
   void limit_positions(int table, int32_t offset);
 
+  // A table is read by the tokens' types: others are an error.
+  void limit_types(int table);
+  // No step may hold a part of a sequence.
+  void require_whole_sequences() { whole_sequences_ = true; }
+
   // KV cache: one entry per layer, {num_kv_heads, head_dim, 0}, or {1, latent and key, latent}
-  // where it holds latents. Returns the bytes of one block.
+  // where it holds latents. Returns the bytes of one block. one_at_a_time: no layer is read after
+  // the next one is written, so that all share one memory.
   using KvLayers = std::vector<std::tuple<int32_t, int32_t, int32_t>>;
-  size_t define_kv(const KvLayers& layers, KvType type);
+  size_t define_kv(const KvLayers& layers, KvType type, bool one_at_a_time);
   void allocate_kv(int32_t num_blocks);
   void copy_blocks(const int32_t* pairs, int64_t count);
 
@@ -80,7 +88,6 @@ class Executor {
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  int64_t vocabulary() const;
   void check(const StepView& step) const;
   void run_step(const StepView& step, float* logits, const SamplingView* sampling,
                 const SampleOut* samples);
@@ -92,7 +99,10 @@ class Executor {
   int64_t max_tokens_;
   int64_t max_rows_;
   std::vector<PanelMatrix> matrices_;
+  int64_t token_limit_ = INT32_MAX;
   int64_t position_limit_ = INT32_MAX;
+  int64_t type_limit_ = 1;
+  bool whole_sequences_ = false;
   std::vector<size_t> matrix_offsets_;
   size_t weight_bytes_ = 0;
   Arena weights_;

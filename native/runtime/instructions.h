@@ -9,15 +9,27 @@
 
 namespace octavo {
 
-enum class Activation : int32_t { kNone, kSilu, kGelu };
-enum class Elementwise : int32_t { kAdd, kMul, kScale, kSilu, kGelu, kGeluErf, kRelu, kSoftcap };
+enum class Activation : int32_t { kNone, kSilu, kGelu, kGeluErf };
+enum class Elementwise : int32_t {
+  kAdd,
+  kMul,
+  kScale,
+  kSilu,
+  kGelu,
+  kGeluErf,
+  kRelu,
+  kTanh,
+  kSoftcap
+};
+// What chooses a token's row of a table.
+enum class EmbedBy : int32_t { kTokens, kPositions, kTypes };
 
-// buffer[t] = table row tokens[t], or positions[t] + offset, times scale.
+// buffer[t] = table row tokens[t], positions[t] + offset, or types[t], times scale.
 struct EmbedSpec {
   int matrix;
   int out;
   float scale;
-  bool by_position;
+  EmbedBy by;
   int32_t offset;
 };
 
@@ -106,6 +118,7 @@ struct AttentionSpec {
   float scale;
   int32_t window;
   float softcap;
+  bool causal;  // else every sequence of a step is whole
   int out_f32;
   int out_q8;
 };
@@ -151,6 +164,12 @@ struct SelectSpec {
   int out;
 };
 
+// out[r] = mean of the rows of logit_rows[r]'s sequence in this step
+struct MeanSpec {
+  int in;
+  int out;
+};
+
 // Copies a float buffer to the logits (graphs whose output is not a product).
 struct OutputSpec {
   Rows rows;
@@ -170,6 +189,7 @@ std::unique_ptr<Instruction> make(LatentWriteSpec spec);
 std::unique_ptr<Instruction> make(LatentAttentionSpec spec);
 std::unique_ptr<Instruction> make(ElementwiseSpec spec);
 std::unique_ptr<Instruction> make(SelectSpec spec);
+std::unique_ptr<Instruction> make(MeanSpec spec);
 std::unique_ptr<Instruction> make(OutputSpec spec);
 
 }  // namespace octavo

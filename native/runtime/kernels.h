@@ -46,11 +46,12 @@ struct AttentionTask {
   int32_t group;           // query heads per KV head
   int32_t head_dim;        // at most kMaxHeadDim
   int32_t first_position;  // of token 0, counted from the sequence's start
+  int32_t length;          // of the whole sequence, where tokens see those behind them; else 0
   const int32_t* blocks;   // block ids of the sequence
   const uint8_t* kv;       // this layer and head within block 0
   size_t block_stride;     // bytes from one block to the next
   float scale;
-  int32_t window;  // 0: none
+  int32_t window;  // 0: none; where tokens see those behind them, it reaches as far ahead
   float softcap;   // 0: none
   // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
   // computed (two for each of its blocks): what the thread will read next.
@@ -70,8 +71,11 @@ struct RuntimeKernels {
   // gate = act(gate) * up
   void (*silu_mul)(float* gate, const float* up, int64_t n);
   void (*gelu_mul)(float* gate, const float* up, int64_t n);
+  void (*gelu_erf_mul)(float* gate, const float* up, int64_t n);
   void (*silu)(const float* x, float* out, int64_t n);
   void (*gelu)(const float* x, float* out, int64_t n);
+  void (*gelu_erf)(const float* x, float* out, int64_t n);
+  void (*tanh)(const float* x, float* out, int64_t n);
   void (*softcap)(const float* x, float* out, int64_t n, float cap);
   void (*add)(const float* a, const float* b, float* out, int64_t n);
   void (*mul)(const float* a, const float* b, float* out, int64_t n);

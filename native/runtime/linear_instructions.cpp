@@ -168,6 +168,7 @@ class Gated : public Instruction {
                   int64_t n) {
     if (s_.activation == Activation::kSilu) ctx.kernels->silu_mul(g, u, n);
     if (s_.activation == Activation::kGelu) ctx.kernels->gelu_mul(g, u, n);
+    if (s_.activation == Activation::kGeluErf) ctx.kernels->gelu_erf_mul(g, u, n);
     if (s_.out_f32 >= 0) {
       Buffer& out = ctx.buffer(s_.out_f32);
       std::copy(g, g + n, out.f32 + row * out.width + column);

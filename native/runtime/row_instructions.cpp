@@ -43,20 +43,6 @@ void layer_norm(const float* x, const float* weight, const float* bias, float* y
   }
 }
 
-// x * Phi(x); erf by Abramowitz and Stegun 7.1.26, whose error is below 1.5e-7. Without branches or
-// calls but exp, so that it stays cheap beside a product.
-void gelu_erf(const float* x, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float z = std::fabs(x[i]) * 0.70710678f;
-    const float t = 1.0f / (1.0f + 0.3275911f * z);
-    const float poly =
-        t * (0.254829592f +
-             t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-    const float tail = 0.5f * poly * std::exp(-z * z);  // 1 - Phi(|x|)
-    y[i] = x[i] * (x[i] < 0.0f ? tail : 1.0f - tail);
-  }
-}
-
 void relu(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = std::max(x[i], 0.0f);
 }
@@ -73,13 +59,18 @@ class Embed : public Instruction {
     Buffer& out = ctx.buffer(s_.out);
     for (int64_t t = items_.begin(item); t < items_.end(item); ++t) {
       float* row = out.f32 + t * out.width;
-      const int32_t id = s_.by_position ? ctx.step.positions[t] + s_.offset : ctx.step.tokens[t];
-      unpack_row(table, id, row);
+      unpack_row(table, id(ctx.step, t), row);
       if (s_.scale != 1.0f) ctx.kernels->scale(row, row, out.width, s_.scale);
     }
   }
 
  private:
+  int32_t id(const StepView& step, int64_t t) const {
+    if (s_.by == EmbedBy::kTokens) return step.tokens[t];
+    if (s_.by == EmbedBy::kPositions) return step.positions[t] + s_.offset;
+    return step.types == nullptr ? 0 : step.types[t];
+  }
+
   EmbedSpec s_;
   RowItems items_;
 };
@@ -239,9 +230,11 @@ class ElementwiseRows : public Instruction {
       case Elementwise::kGelu:
         return k.gelu(a, y, n);
       case Elementwise::kGeluErf:
-        return gelu_erf(a, y, n);
+        return k.gelu_erf(a, y, n);
       case Elementwise::kRelu:
         return relu(a, y, n);
+      case Elementwise::kTanh:
+        return k.tanh(a, y, n);
       case Elementwise::kSoftcap:
         return k.softcap(a, y, n, s_.value);
     }
@@ -270,6 +263,34 @@ class Select : public Instruction {
 
  private:
   SelectSpec s_;
+  RowItems items_;
+};
+
+class Mean : public Instruction {
+ public:
+  explicit Mean(MeanSpec spec) : s_(spec) {}
+  const char* name() const override { return "mean"; }
+  int64_t prepare(RunContext& ctx) override {
+    return items_.cut(ctx.step.num_rows, ctx.pool->size());
+  }
+  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
+    const Buffer& in = ctx.buffer(s_.in);
+    Buffer& out = ctx.buffer(s_.out);
+    const int32_t *starts = ctx.step.query_start, *last = starts + ctx.step.num_seqs;
+    for (int64_t r = items_.begin(item); r < items_.end(item); ++r) {
+      const int32_t* next = std::upper_bound(starts, last, ctx.step.logit_rows[r]);
+      const int64_t begin = next[-1], end = *next;
+      float* y = out.f32 + r * out.width;
+      std::copy_n(in.f32 + begin * in.width, in.width, y);
+      for (int64_t t = begin + 1; t < end; ++t) {
+        ctx.kernels->add(y, in.f32 + t * in.width, y, in.width);
+      }
+      ctx.kernels->scale(y, y, in.width, 1.0f / static_cast<float>(end - begin));
+    }
+  }
+
+ private:
+  MeanSpec s_;
   RowItems items_;
 };
 
@@ -313,6 +334,9 @@ std::unique_ptr<Instruction> make(ElementwiseSpec s) {
 }
 std::unique_ptr<Instruction> make(SelectSpec s) {
   return std::make_unique<Select>(s);
+}
+std::unique_ptr<Instruction> make(MeanSpec s) {
+  return std::make_unique<Mean>(s);
 }
 std::unique_ptr<Instruction> make(OutputSpec s) {
   return std::make_unique<Output>(s);

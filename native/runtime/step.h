@@ -21,10 +21,11 @@ struct StepView {
   const int32_t* seq_len = nullptr;
   const int32_t* block_table = nullptr;
   const int32_t* logit_rows = nullptr;
-  int32_t num_tokens = 0;   // T
-  int32_t num_seqs = 0;     // S
-  int32_t num_rows = 0;     // R
-  int32_t table_width = 0;  // B
+  const int32_t* types = nullptr;  // null: all 0
+  int32_t num_tokens = 0;          // T
+  int32_t num_seqs = 0;            // S
+  int32_t num_rows = 0;            // R
+  int32_t table_width = 0;         // B
 };
 
 // Activations between instructions: float rows, or quantized rows, in the arena.

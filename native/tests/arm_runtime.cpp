@@ -73,6 +73,7 @@ struct Sequence {
     task.group = kGroupHeads;
     task.head_dim = static_cast<int32_t>(head_dim);
     task.first_position = kLength - kTokens;
+    task.length = 0;
     task.blocks = blocks.data();
     task.block_stride = stride;
     task.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));

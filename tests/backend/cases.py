@@ -96,6 +96,14 @@ def position_cases() -> Iterator[Case]:
             yield Case(name, Op.EMBED_POSITIONS, ((37, 64),), layout, attrs, scheme=scheme)
 
 
+def type_cases() -> Iterator[Case]:
+    """Rows by token type: tables of one type, of the usual two, and of more."""
+    for scheme in FLOAT:
+        for types in (1, 2, 5):
+            name, shapes = f"embed_types-{scheme}-{types}", ((9, 64), (types, 64))
+            yield Case(name, Op.EMBED_TYPES, shapes, Layout((9,), chunk=4), scheme=scheme)
+
+
 def layer_norm_cases() -> Iterator[Case]:
     """Sizes around a vector's, with and without bias; tiny, huge and shifted inputs."""
     for t, features in ((1, 64), (3, 576), (7, 37), (5, 15), (2, 1025)):
@@ -162,9 +170,10 @@ def _attention(
     window: int | None = None,
     softcap: float | None = None,
     size: float = 1.0,
+    causal: bool = True,
 ) -> Case:
     query, kv, dim = heads
-    attrs = AttentionAttrs(0, query, kv, dim, scale or dim**-0.5, window, softcap)
+    attrs = AttentionAttrs(0, query, kv, dim, scale or dim**-0.5, window, softcap, causal)
     rows = layout.num_rows
     shapes = ((rows, query * dim), (rows, kv * dim), (rows, kv * dim))
     name = f"attention-{name}"
@@ -192,6 +201,8 @@ def attention_cases() -> Iterator[Case]:
         layout = Layout((90, 30), chunk=13)
         yield _attention(f"window{window}", small, layout, window=window)
         yield _attention(f"window{window}-decode", small, Layout((50,), chunk=1), window=window)
+    for window in (2, 7, 200):  # rows of one piece that see nothing of a chunk that others see
+        yield _attention(f"window{window}-over-chunks", (1, 1, 32), Layout((600,)), window=window)
     yield _attention("softcap", small, Layout((40,), chunk=9), softcap=5.0, size=3.0)
     yield _attention("softcap-window", small, Layout((40,)), softcap=2.0, window=9, size=3.0)
     yield _attention("sharp", small, Layout((60,), chunk=20), size=6.0)
@@ -241,6 +252,28 @@ def latent_attention_cases() -> Iterator[Case]:
     yield _latent("long", 4, (64, 32), Layout((700,), chunk=128))
 
 
+def bidirectional_cases() -> Iterator[Case]:
+    """Whole sequences whose tokens see those behind them: lengths around blocks, tiles and chunks,
+    windows that reach both ways, a cap."""
+    for heads in ((1, 1, 32), (4, 4, 64), (8, 2, 64), (3, 3, 40)):
+        word = "x".join(map(str, heads))
+        for length in (1, 31, 33, 48, 49, 97):
+            yield _attention(f"both-ways-{word}-{length}", heads, Layout((length,)), causal=False)
+    small = (6, 2, 32)
+    for lengths in ((1, 1), (5, 40, 17), (64, 1, 33, 2), (3,) * 9, (257, 20, 256)):
+        word = "+".join(map(str, lengths))
+        yield _attention(f"both-ways-sequences-{word}", small, Layout(lengths), causal=False)
+    for window in (1, 2, 16, 17, 65, 1000):
+        layout = Layout((90, 30, 300))
+        name = f"both-ways-window{window}"
+        yield _attention(name, small, layout, window=window, causal=False)
+    layout = Layout((40, 9))
+    yield _attention("both-ways-cap", small, layout, softcap=2.0, size=3.0, causal=False)
+    long = Layout((700,))
+    yield _attention("both-ways-long", (2, 1, 64), long, causal=False)
+    yield _attention("both-ways-long-window", (2, 2, 64), long, window=129, causal=False)
+
+
 def elementwise_cases() -> Iterator[Case]:
     """Lengths around vector widths, and arguments that overflow a careless exponential."""
     for t, features in ((1, 1), (2, 15), (3, 64), (5, 100), (1, 2049)):
@@ -254,11 +287,13 @@ def elementwise_cases() -> Iterator[Case]:
         yield Case(f"gelu-{size}", Op.GELU, one, layout)
         yield Case(f"gelu_erf-{size}", Op.GELU_ERF, one, layout)
         yield Case(f"relu-{size}", Op.RELU, one, layout)
+        yield Case(f"tanh-{size}", Op.TANH, one, layout)
         yield Case(f"softcap-{size}", Op.SOFTCAP, one, layout, SoftcapAttrs(0.7))
     for op in (Op.SILU, Op.GELU, Op.GELU_ERF):
         yield Case(f"{op.value}-huge", op, ((4, 64),), Layout((4,)), size=200.0)
         yield Case(f"{op.value}-tiny", op, ((4, 64),), Layout((4,)), size=1e-4)
     wide = ((4, 64),)
+    yield Case("tanh-huge", Op.TANH, wide, Layout((4,)), size=200.0)
     yield Case("softcap-huge", Op.SOFTCAP, wide, Layout((4,)), SoftcapAttrs(30.0), size=900.0)
 
 
@@ -268,18 +303,24 @@ def row_cases() -> Iterator[Case]:
         word = "+".join(map(str, rows))
         layout = Layout((5,), rows=rows)
         yield Case(f"select_rows-{word}", Op.SELECT_ROWS, ((5, 48),), layout)
+    for lengths, rows in (((1,), (0,)), ((5, 1, 33), (0, 5, 6)), ((4, 4), (7, 2, 3, 7))):
+        word = "+".join(map(str, (*lengths, "of", *rows)))
+        layout = Layout(lengths, rows=rows)
+        yield Case(f"mean_rows-{word}", Op.MEAN_ROWS, ((sum(lengths), 48),), layout)
 
 
 CASES: tuple[Case, ...] = (
     *linear_cases(),
     *embed_cases(),
     *position_cases(),
+    *type_cases(),
     *norm_cases(),
     *layer_norm_cases(),
     *rope_cases(),
     *attention_cases(),
     *head_linear_cases(),
     *latent_attention_cases(),
+    *bidirectional_cases(),
     *elementwise_cases(),
     *row_cases(),
 )

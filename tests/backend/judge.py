@@ -83,6 +83,8 @@ def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
     if case.op in (Op.LINEAR, Op.HEAD_LINEAR):
         weight = random_tensor("weight", case.scheme, case.shapes[1], case.seed + 1)
         return [arrays[0], weight, *arrays[2:]]
+    if case.op is Op.EMBED_TYPES:
+        return [arrays[0], random_tensor("table", case.scheme, case.shapes[1], case.seed)]
     if case.op is Op.ROPE:
         pairs = case.shapes[1][0]
         return [arrays[0], (10000.0 ** -(np.arange(pairs) / pairs)).astype(np.float32)]

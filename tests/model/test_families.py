@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +57,9 @@ def test_chunks_change_no_bit(family: str) -> None:
     whole = run_tokens(executable, ids, len(ids))
     for chunk in (13, 1):
         np.testing.assert_array_equal(run_tokens(executable, ids, chunk), whole)
+
+
+def test_a_shorter_context_than_the_table_of_positions() -> None:
+    checkpoint = open_checkpoint(FIXTURES / "opt")
+    config = replace(config_from(checkpoint), context_length=32)
+    assert build_graph(config, checkpoint.tensors).weights

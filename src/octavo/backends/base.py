@@ -30,7 +30,8 @@ class Step:
     A sequence's new tokens are adjacent: rows query_start[s] to query_start[s+1]. seq_len counts
     cached tokens after the step, the new ones included. A slot is block_id * block_size + offset.
     block_table rows are padded with zeros. logit_rows index the T rows and may repeat (samples that
-    share a prompt draw from one row).
+    share a prompt draw from one row). types: the segment of each token, for models that embed it;
+    None for all of the first.
     """
 
     tokens: Ints  # [T]
@@ -40,6 +41,7 @@ class Step:
     seq_len: Ints  # [S]
     block_table: Ints  # [S, B]
     logit_rows: Ints  # [R]
+    types: Ints | None = None  # [T]
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,16 @@ from octavo.errors import BackendError
 
 @dataclass(frozen=True)
 class StepLimits:
-    """What a step may hold: sizes as compiled, block ids below num_blocks, tokens below vocab."""
+    """What a step may hold: sizes as compiled, block ids below num_blocks, tokens below vocab,
+    types below num_types. whole_sequences: every sequence from its first token to its last."""
 
     max_tokens: int
     max_seqs: int
     block_size: int
     num_blocks: int
     vocab_size: int
+    num_types: int = 1
+    whole_sequences: bool = False
 
 
 def check_step(step: Step, limits: StepLimits) -> None:
@@ -29,6 +32,8 @@ def check_step(step: Step, limits: StepLimits) -> None:
     _check_sequences(step, limits)
     _within("tokens", step.tokens, limits.vocab_size)
     _within("logit_rows", step.logit_rows, len(step.tokens))
+    if step.types is not None:
+        _within("types", step.types, limits.num_types)
 
 
 def check_pairs(pairs: Ints, num_blocks: int) -> None:
@@ -51,6 +56,9 @@ def _check_shapes(step: Step) -> None:
             got = f"{array.dtype} of rank {array.ndim}"
             _fail(name, got, f"contiguous int32 of rank {rank}")
     tokens, seqs = len(step.tokens), len(step.seq_len)
+    types = step.types
+    if types is not None and (types.dtype != np.int32 or types.shape != step.tokens.shape):
+        _fail("types", f"{types.dtype} {list(types.shape)}", f"int32 [{tokens}]")
     sizes = {"positions": tokens, "slots": tokens, "block_table": seqs, "query_start": seqs + 1}
     for name, size in sizes.items():
         if len(getattr(step, name)) != size:
@@ -86,6 +94,8 @@ def _check_sequences(step: Step, limits: StepLimits) -> None:
         _fail("query_start", str(step.query_start.tolist()), "rising from 0 to T")
     if (step.seq_len < lengths).any():
         _fail("seq_len", str(step.seq_len.tolist()), f"at least {lengths.tolist()}")
+    if limits.whole_sequences and (step.seq_len != lengths).any():
+        _fail("seq_len", str(step.seq_len.tolist()), f"whole sequences, {lengths.tolist()}")
     first = step.seq_len - lengths - step.query_start[:-1]
     expected = np.arange(len(step.tokens)) + np.repeat(first, lengths)
     if not np.array_equal(step.positions, expected):

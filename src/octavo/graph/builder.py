@@ -39,6 +39,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.tokens = Value("tokens", ("T",), "input")
         self.positions = Value("positions", ("T",), "input")
+        self.types = Value("types", ("T",), "input")
         self._nodes: list[Node] = []
         self._stored: dict[str, Value] = {}
         self._constants: dict[str, NDArray[np.float32]] = {}
@@ -70,6 +71,10 @@ class GraphBuilder:
         """table[P, D] -> rows of the step's positions [T, D]."""
         inputs = (self.positions, table)
         return self._result(Op.EMBED_POSITIONS, inputs, EmbedPositionsAttrs(offset), name)
+
+    def embed_types(self, table: Value, *, name: str = "segments") -> Value:
+        """table[Y, D] -> rows of the step's token types [T, D]."""
+        return self._result(Op.EMBED_TYPES, (self.types, table), NoAttrs(), name)
 
     def linear(
         self, x: Value, weight: Value, bias: Value | None = None, *, name: str = "linear"
@@ -145,6 +150,10 @@ class GraphBuilder:
         """max(x, 0)."""
         return self._result(Op.RELU, (x,), NoAttrs(), name)
 
+    def tanh(self, x: Value, *, name: str = "tanh") -> Value:
+        """tanh(x)."""
+        return self._result(Op.TANH, (x,), NoAttrs(), name)
+
     def softcap(self, x: Value, cap: float, *, name: str = "softcap") -> Value:
         """cap * tanh(x / cap)."""
         return self._result(Op.SOFTCAP, (x,), SoftcapAttrs(cap), name)
@@ -152,6 +161,10 @@ class GraphBuilder:
     def select_rows(self, x: Value, *, name: str = "rows") -> Value:
         """x[T, D] -> the rows that need logits [R, D]."""
         return self._result(Op.SELECT_ROWS, (x,), NoAttrs(), name)
+
+    def mean_rows(self, x: Value, *, name: str = "mean") -> Value:
+        """x[T, D] -> for each row that needs logits its sequence's mean row [R, D]."""
+        return self._result(Op.MEAN_ROWS, (x,), NoAttrs(), name)
 
     def apply(
         self, op: Op, inputs: Sequence[Value | None], attrs: Attrs, *, name: str = ""

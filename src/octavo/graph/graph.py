@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.graph.ops import Attrs, NoAttrs, Op, Shape
+from octavo.graph.ops import AttentionAttrs, Attrs, NoAttrs, Op, Shape
 
 Kind = Literal["input", "weight", "constant", "result"]
 
@@ -44,6 +44,12 @@ class Graph:
     nodes: list[Node]
     output: Value
     constants: Mapping[str, NDArray[np.float32]]
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a token's result depends on those behind it, so that no step may hold a part of
+        a sequence, and no step reads what an earlier one cached."""
+        return any(isinstance(n.attrs, AttentionAttrs) and not n.attrs.causal for n in self.nodes)
 
     @property
     def weights(self) -> list[Value]:

@@ -19,6 +19,7 @@ class Op(Enum):
     # Tables and products
     EMBED = "embed"  # tokens[T], table[V, D] -> [T, D]
     EMBED_POSITIONS = "embed_positions"  # positions[T], table[P, D] -> [T, D]
+    EMBED_TYPES = "embed_types"  # types[T], table[Y, D] -> [T, D]
     LINEAR = "linear"  # x[M, K], weight[N, K], bias[N]? -> [M, N]
     HEAD_LINEAR = "head_linear"  # x[M, H*K], weight[H*N, K] -> [M, H*N]; head by head
     # Normalisation
@@ -38,9 +39,11 @@ class Op(Enum):
     GELU = "gelu"  # x -> tanh approximation of x * Phi(x)
     GELU_ERF = "gelu_erf"  # x -> x * Phi(x), exactly
     RELU = "relu"  # x -> max(x, 0)
+    TANH = "tanh"  # x -> tanh(x)
     SOFTCAP = "softcap"  # x -> cap * tanh(x / cap)
     # Rows
     SELECT_ROWS = "select_rows"  # x[T, D] -> [R, D]: the rows that need logits
+    MEAN_ROWS = "mean_rows"  # x[T, D] -> [R, D]: of such a row's sequence, the mean in this step
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,11 @@ class KvWriteAttrs:
 
 @dataclass(frozen=True)
 class AttentionAttrs:
-    """softmax(scale * q k^T + causal mask) v over the sequence's cached tokens, the new included.
+    """softmax(scale * q k^T + mask) v over the sequence's cached tokens, the new included.
 
-    window: a query at position p sees keys in (p - window, p]; None sees all.
+    causal: a query at position p sees keys up to p; else those behind it too, and every sequence
+    must come whole in one step. window: p sees keys in (p - window, p], or (p - window, p + window)
+    where attention is not causal; None sees all.
     softcap: scores become softcap * tanh(scores / softcap); None leaves them.
     """
 
@@ -105,6 +110,7 @@ class AttentionAttrs:
     scale: float
     window: int | None = None
     softcap: float | None = None
+    causal: bool = True
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,12 @@ def _embed_positions(shapes: Sequence[Shape], attrs: EmbedPositionsAttrs) -> Sha
     return ("T", table[1])
 
 
+def _embed_types(shapes: Sequence[Shape], attrs: NoAttrs) -> Shape:
+    types, table = shapes
+    _expect(types == ("T",), f"types {list(types)}", "types [T]")
+    return ("T", table[1])
+
+
 def _linear(shapes: Sequence[Shape | None], attrs: NoAttrs) -> Shape:
     x, weight, bias = shapes
     assert x is not None
@@ -231,6 +237,7 @@ RULES: dict[Op, Rule] = {
     Op.EMBED_POSITIONS: Rule(
         (Operand("positions", 1, ("input",)), _stored("table", 2)), _embed_positions
     ),
+    Op.EMBED_TYPES: Rule((Operand("types", 1, ("input",)), _stored("table", 2)), _embed_types),
     Op.LINEAR: Rule(
         (_activation("x"), _stored("weight", 2), _stored("bias", 1, optional=True)), _linear
     ),
@@ -251,8 +258,10 @@ RULES: dict[Op, Rule] = {
     Op.GELU: Rule((_activation("x"),), _same),
     Op.GELU_ERF: Rule((_activation("x"),), _same),
     Op.RELU: Rule((_activation("x"),), _same),
+    Op.TANH: Rule((_activation("x"),), _same),
     Op.SOFTCAP: Rule((_activation("x"),), _softcap),
     Op.SELECT_ROWS: Rule((_activation("x"),), _select_rows),
+    Op.MEAN_ROWS: Rule((_activation("x"),), _select_rows),
 }
 """One rule per operator; a test asserts that none is missing."""
 

@@ -3,12 +3,13 @@
 No kernel, no device and no request in here.
 """
 
-from octavo.models.config import ModelConfig, RopeConfig
+from octavo.models.config import EncoderConfig, ModelConfig, RopeConfig
 from octavo.models.pooling import pooling_of
 from octavo.models.registry import FAMILIES, Family, build_graph, config_from, fit_tensors
 
 __all__ = [
     "FAMILIES",
+    "EncoderConfig",
     "Family",
     "ModelConfig",
     "RopeConfig",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from octavo.errors import FormatError
 
@@ -28,6 +29,25 @@ class RopeConfig:
     params: dict[str, float] = field(default_factory=dict)
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What only encoders have, whose tokens see those behind them too.
+
+    num_types: kinds of token (segments of a pair) that have an embedding each; 0: none.
+    position_offset: row of the table of positions that belongs to the first one. num_labels: what
+    the classification head gives; 0: there is none, and hidden states come out. head_pooling: what
+    the head reads, the first token or the mean of all. head_activation: "tanh", or one of those
+    that `activation` below may be. sigmoid: whether a score is the sigmoid of what the head gives.
+    """
+
+    num_types: int = 0
+    position_offset: int = 0
+    num_labels: int = 0
+    head_pooling: Literal["cls", "mean"] = "cls"
+    head_activation: str = "tanh"
+    sigmoid: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,7 @@ class ModelConfig:
     norm_kind: str = "rms"  # or "layer"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    encoder: EncoderConfig | None = None  # None: a decoder
 
     def window_of(self, layer: int) -> int | None:
         """The sliding window of a layer in tokens; None where it sees everything."""

@@ -183,8 +183,10 @@ class Decoder:
         return self._project(self._active(up), "ffn_down", c.hidden_size, biased)
 
     def embed_positions(self, offset: int = 0) -> Value:
-        """Rows of a learned table, one a position."""
+        """Rows of a learned table, one a position; it may have more than are served."""
+        stored = self._tensors.get("position_embd.weight")
         rows = self.config.context_length + offset
+        rows = max(rows, stored.shape[0]) if stored is not None and stored.shape else rows
         table = self.weight("position_embd.weight", rows, self.config.hidden_size)
         return self.graph.embed_positions(table, offset)
 
@@ -251,6 +253,7 @@ class Decoder:
             scale=c.head_dim**-0.5 if c.attention_scale is None else c.attention_scale,
             window=c.window_of(self._layer),
             softcap=c.attention_softcap,
+            causal=c.encoder is None,
         )
 
     def _longrope_factors(self, rope: RopeConfig) -> NDArray[np.float32] | None:

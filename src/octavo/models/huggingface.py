@@ -63,10 +63,20 @@ _SPELLINGS = {
 }
 
 
+_DISTILBERT = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+}
+
+
 def _renamed(keys: Mapping[str, Any]) -> Mapping[str, Any]:
-    """GPT-2's and OPT's names for what others call otherwise. GPT-2's and Falcon's MLP is 4 times
-    as wide as the model unless it says otherwise; Falcon's first files leave more unsaid."""
-    new = {_SPELLINGS.get(key, key): value for key, value in keys.items()}
+    """GPT-2's, OPT's and DistilBERT's names for what others call otherwise. GPT-2's and Falcon's
+    MLP is 4 times as wide as the model unless it says otherwise; Falcon's first files leave more
+    unsaid."""
+    spellings = _SPELLINGS | (_DISTILBERT if keys.get("model_type") == "distilbert" else {})
+    new = {spellings.get(key, key): value for key, value in keys.items()}
     hidden, kind = new.get("hidden_size"), keys.get("model_type")
     wide = kind in ("gpt2", "falcon") and isinstance(hidden, int)
     if wide and new.get("intermediate_size") is None:
@@ -76,12 +86,13 @@ def _renamed(keys: Mapping[str, Any]) -> Mapping[str, Any]:
     return new
 
 
-_NORM_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+_NORM_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
 
 
 def _usual_eps(source: Source) -> float | None:
-    """OPT's config says nothing about it, nor need Falcon's."""
-    return 1e-5 if source.get("model_type") in ("opt", "falcon") else None
+    """Where configs need not say it: OPT's, Falcon's and DistilBERT's."""
+    usual = {"opt": 1e-5, "falcon": 1e-5, "distilbert": 1e-12}
+    return usual.get(str(source.get("model_type")))
 
 
 def _first(source: Source, keys: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
 from octavo.models import (
+    bert,
     cohere2,
     falcon,
     gemma2,
@@ -17,6 +18,7 @@ from octavo.models import (
     gpt2,
     gptneox,
     llama,
+    modernbert,
     olmo2,
     opt,
     phi3,
@@ -66,6 +68,25 @@ FAMILIES: tuple[Family, ...] = (
     Family("gpt2", ("gpt2",), ("gpt2",), gpt2.adjust, gpt2.build, gpt2.fit),
     Family("gptneox", ("gptneox",), ("gpt_neox",), gptneox.adjust, gptneox.build, gptneox.fit),
     Family("falcon", ("falcon",), ("falcon",), falcon.adjust, falcon.build, falcon.fit),
+    Family("bert", ("bert",), ("bert",), bert.adjust, bert.build, bert.fit),
+    Family(
+        "xlm-roberta",
+        (),
+        ("xlm-roberta", "roberta", "camembert"),
+        bert.adjust_roberta,
+        bert.build,
+        bert.fit,
+    ),
+    Family("distilbert", (), ("distilbert",), bert.adjust_distilbert, bert.build, bert.fit),
+    Family("nomic-bert", ("nomic-bert",), (), bert.adjust_nomic, bert.build_nomic, bert.fit_nomic),
+    Family(
+        "modernbert",
+        ("modern-bert",),
+        ("modernbert",),
+        modernbert.adjust,
+        modernbert.build,
+        modernbert.fit,
+    ),
     Family("opt", (), ("opt",), opt.adjust, opt.build),
     Family("glm4", ("glm4",), ("glm4",), glm4.adjust, glm4.build, glm4.fit),
 )

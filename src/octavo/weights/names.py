@@ -10,10 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.errors import FormatError, UnsupportedError
+from octavo.weights.encoder_names import (
+    BERT_LAYER,
+    BERT_TOP,
+    DISTILBERT_LAYER,
+    DISTILBERT_TOP,
+    MODERNBERT_LAYER,
+    MODERNBERT_TOP,
+    OLD_NORMS,
+    ROBERTA_TOP,
+)
 
 _ATTENTION = {
     "self_attn.q_proj": "attn_q",
@@ -36,7 +46,7 @@ _TOP = {
 # Buffers that old exports stored; they are computed from the config.
 _IGNORED = re.compile(
     r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$|\.attn\.(masked_)?bias$"
-    r"|\.attention\.(masked_)?bias$"
+    r"|\.attention\.(masked_)?bias$|(^|\.)embeddings\.position_ids$"
 )
 _LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
 
@@ -47,10 +57,10 @@ class FamilyNames:
 
     layer: module path inside a layer -> canonical name; each has a weight.
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
-    optional: those of `layer`'s keys that not every model or layer has.
-    rename: other spellings of a name's beginning -> the usual ones. positions: there is a table of
+    optional: those of `layer`'s keys that not every model or layer has. rename: other spellings of
+    a name's beginning -> the usual ones, endings: of its end. positions: there is a table of
     learned positions. strip: prefix to take off every name; names that start with one of `skip`
-    are left out.
+    are left out. top: names outside the layers; needed: the canonical ones that must be there.
     """
 
     layer: Mapping[str, str]
@@ -61,6 +71,9 @@ class FamilyNames:
     positions: bool = False
     strip: str = ""
     skip: tuple[str, ...] = ()
+    endings: tuple[tuple[str, str], ...] = ()
+    top: Mapping[str, str] = field(default_factory=lambda: _TOP)
+    needed: frozenset[str] = frozenset({"token_embd.weight", "output_norm.weight"})
 
 
 _LLAMA = FamilyNames(
@@ -142,6 +155,19 @@ _FALCON = {
     "mlp.dense_4h_to_h": "ffn_down",
     **_FALCON_NORMS,
 }
+
+_ENCODER_NEEDS = frozenset({"token_embd.weight", "token_embd_norm.weight", "token_embd_norm.bias"})
+_ROBERTA = FamilyNames(
+    BERT_LAYER,
+    biases=frozenset(BERT_LAYER),
+    rename=(("encoder.layer.", "model.layers."),),
+    endings=OLD_NORMS,
+    positions=True,
+    strip="roberta.",
+    skip=("lm_head.",),
+    top=ROBERTA_TOP,
+    needed=_ENCODER_NEEDS,
+)
 
 FAMILIES: dict[str, FamilyNames] = {
     "llama": _LLAMA,
@@ -231,6 +257,30 @@ FAMILIES: dict[str, FamilyNames] = {
     ),
     "qwen2": FamilyNames(_LLAMA.layer, biases=_QKV_BIASES),
     "gemma3_text": FamilyNames(_GEMMA3_LAYER),
+    "bert": replace(_ROBERTA, strip="bert.", skip=("cls.",), top=BERT_TOP),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "distilbert": FamilyNames(
+        DISTILBERT_LAYER,
+        biases=frozenset(DISTILBERT_LAYER),
+        rename=(("transformer.layer.", "model.layers."),),
+        positions=True,
+        strip="distilbert.",
+        skip=("vocab_",),
+        top=DISTILBERT_TOP,
+        needed=_ENCODER_NEEDS,
+    ),
+    "modernbert": FamilyNames(
+        MODERNBERT_LAYER,
+        may_bias=frozenset(MODERNBERT_LAYER),
+        rename=(("layers.", "model.layers."),),
+        strip="model.",
+        skip=("decoder.",),
+        optional=frozenset({"attn_norm"}),
+        top=MODERNBERT_TOP,
+        needed=frozenset({"token_embd.weight", "token_embd_norm.weight", "output_norm.weight"}),
+    ),
     "gemma3": FamilyNames(
         _GEMMA3_LAYER,
         strip="language_model.",
@@ -271,7 +321,11 @@ def _usual(name: str, family: FamilyNames) -> str:
     name = name.removeprefix(family.strip)
     for old, new in family.rename:
         if name.startswith(old):
-            return new + name.removeprefix(old)
+            name = new + name.removeprefix(old)
+            break
+    for old, new in family.endings:
+        if name.endswith(old):
+            return name.removesuffix(old) + new
     return name
 
 
@@ -288,7 +342,7 @@ def _family(config: Mapping[str, Any]) -> FamilyNames:
 def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
     text_config = config.get("text_config")
     holder = text_config if isinstance(text_config, dict) else config
-    value = holder.get("num_hidden_layers", holder.get("n_layer"))
+    value = holder.get("num_hidden_layers", holder.get("n_layer", holder.get("n_layers")))
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= num_tensors:
         raise FormatError(
             f"weights: config.json has num_hidden_layers {value!r:.80}, expected at least 1 and no"
@@ -298,8 +352,8 @@ def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
 
 
 def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
-    if name in _TOP:
-        return _TOP[name]
+    if name in family.top:
+        return family.top[name]
     match = _LAYER.fullmatch(name)
     if match is None or int(match[1]) >= num_layers or match[2] not in family.layer:
         return None
@@ -312,10 +366,10 @@ def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -
     parts = [f"{name}.weight" for path, name in family.layer.items() if path not in family.optional]
     parts += [f"{family.layer[path]}.bias" for path in family.biases]
     names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
-    names |= {"token_embd.weight", "output_norm.weight"}
+    names |= family.needed
     if family.positions:
         names.add("position_embd.weight")
-    if config.get("tie_word_embeddings") is False:
+    if config.get("tie_word_embeddings") is False and "lm_head.weight" in family.top:
         names.add("output.weight")
     return names
 

@@ -170,7 +170,7 @@ def test_number_of_layers_is_checked(tmp_path: Path, layers: object) -> None:
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("model_type", ["bert", None, ["llama"]])
+@pytest.mark.parametrize("model_type", ["t5", None, ["llama"]])
 def test_an_unknown_family_is_refused_by_name(tmp_path: Path, model_type: object) -> None:
     folder = _copy(tmp_path)
     _change_config(folder, model_type=model_type)

@@ -30,7 +30,9 @@ BLOCK_TOKENS = 32
 KV_DTYPES = ("f32", "f16", "bf16", "int8")
 """What the KV cache may hold; int8 has one scale per token and KV head."""
 
-_MATRIX_OPERAND = {Op.EMBED: 1, Op.EMBED_POSITIONS: 1, Op.LINEAR: 1, Op.HEAD_LINEAR: 1}
+_MATRIX_OPERAND = dict.fromkeys(
+    (Op.EMBED, Op.EMBED_POSITIONS, Op.EMBED_TYPES, Op.LINEAR, Op.HEAD_LINEAR), 1
+)
 """Operators that read a packed matrix, and which operand it is. Other weights are small vectors."""
 
 _PRODUCTS = (Op.LINEAR, Op.HEAD_LINEAR)
@@ -208,14 +210,17 @@ class _Compilation:
                 writes[a.layer] = (a.num_kv_heads, a.head_dim, 0)
             elif isinstance(a, LatentWriteAttrs):
                 writes[a.layer] = (1, a.latent_dim + a.rope_dim, a.latent_dim)
+        layers = [writes[i] for i in sorted(writes)]
+        one_at_a_time = self.graph.needs_whole_sequences  # no later step reads what this one writes
         try:
-            return self.executor.define_kv([writes[i] for i in sorted(writes)], self._kv_dtype())
+            return self.executor.define_kv(layers, self._kv_dtype(), one_at_a_time)
         except ValueError as error:
             raise BackendError(f"cpu: {error}") from None
 
     def _kv_dtype(self) -> str:
         if self.options.kv_dtype == "auto":
-            return "f32" if self.as_float else preferred_kv_dtype()
+            exact = self.as_float or self.graph.needs_whole_sequences  # which hold one layer only
+            return "f32" if exact else preferred_kv_dtype()
         if self.options.kv_dtype not in KV_DTYPES:
             raise BackendError(
                 f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, {', '.join(KV_DTYPES)}"

@@ -21,6 +21,7 @@ from octavo.backends.cpu.regions import (
     LatentAttentionRegion,
     LatentWriteRegion,
     LinearRegion,
+    MeanRegion,
     NormRegion,
     OutputRegion,
     Product,
@@ -90,6 +91,8 @@ class Emitter:
                 e.elementwise(region.rows, region.kind, a, b, out, region.number)
             case SelectRegion():
                 e.select(self._id(region.source), self._id(region.out))
+            case MeanRegion():
+                e.mean(self._id(region.source), self._id(region.out))
             case OutputRegion():
                 e.output(region.rows, self._id(region.source))
 
@@ -105,7 +108,7 @@ class Emitter:
 
     def _embed(self, r: EmbedRegion) -> None:
         table, out = self._matrix_of(r.table), self._id(r.out)
-        self._executor.embed(table, out, r.scale, r.by_position, r.offset)
+        self._executor.embed(table, out, r.scale, r.by, r.offset)
 
     def _norm(self, r: NormRegion) -> None:
         weight = self._floats(r.weight)
@@ -153,4 +156,4 @@ class Emitter:
     def _attention(self, r: AttentionRegion) -> None:
         q = (self._id(r.source), 0, r.num_heads)
         outs = self._outs(r.outs)
-        self._executor.attention(q, r.layer, r.scale, r.window, r.softcap, *outs)
+        self._executor.attention(q, r.layer, r.scale, r.window, r.softcap, r.causal, *outs)

@@ -86,7 +86,10 @@ class CpuExecutable(Executable):
         return self._executor
 
 
-def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+_NO_TYPES = np.empty(0, np.int32)
+
+
+def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
     return (
         step.tokens,
         step.positions,
@@ -95,4 +98,5 @@ def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
         step.seq_len,
         step.block_table,
         step.logit_rows,
+        _NO_TYPES if step.types is None else step.types,
     )

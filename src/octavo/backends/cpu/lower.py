@@ -17,6 +17,7 @@ from octavo.backends.cpu.regions import (
     ElementwiseRegion,
     EmbedRegion,
     LinearRegion,
+    MeanRegion,
     NormRegion,
     OutputRegion,
     Region,
@@ -42,6 +43,7 @@ _ELEMENTWISE: dict[Op, ElementwiseKind] = {
     Op.GELU: "gelu",
     Op.GELU_ERF: "gelu_erf",
     Op.RELU: "relu",
+    Op.TANH: "tanh",
     Op.SOFTCAP: "softcap",
 }
 
@@ -72,6 +74,8 @@ class _Lowering(ProductLowering, HeadLowering, LatentLowering):
                 self._embed(node)
             case Op.EMBED_POSITIONS:
                 self._embed_positions(node)
+            case Op.EMBED_TYPES:
+                self._embed_types(node)
             case Op.RMS_NORM:
                 self._norm(node)
             case Op.LAYER_NORM:
@@ -92,6 +96,8 @@ class _Lowering(ProductLowering, HeadLowering, LatentLowering):
                 self._latent_attention(node)
             case Op.SELECT_ROWS:
                 self.push(SelectRegion(self.f32(node.inputs[0]), self._out(node)))
+            case Op.MEAN_ROWS:
+                self.push(MeanRegion(self.f32(node.inputs[0]), self._out(node)))
             case op if op in _ELEMENTWISE:
                 self._elementwise(node)
             case _:
@@ -116,7 +122,12 @@ class _Lowering(ProductLowering, HeadLowering, LatentLowering):
         table = node.inputs[1]
         assert table is not None
         assert isinstance(node.attrs, EmbedPositionsAttrs)
-        self.push(EmbedRegion(table, self._out(node), 1.0, True, node.attrs.offset))
+        self.push(EmbedRegion(table, self._out(node), 1.0, "positions", node.attrs.offset))
+
+    def _embed_types(self, node: Node) -> None:
+        table = node.inputs[1]
+        assert table is not None
+        self.push(EmbedRegion(table, self._out(node), 1.0, "types"))
 
     def _layer_norm(self, node: Node) -> None:
         assert isinstance(node.attrs, LayerNormAttrs)

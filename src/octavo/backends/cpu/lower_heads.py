@@ -154,6 +154,7 @@ class HeadLowering(Facts):
                 a.scale,
                 a.window or 0,
                 a.softcap or 0.0,
+                a.causal,
                 outs,
             )
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from octavo.backends.cpu.facts import Facts
-from octavo.backends.cpu.regions import GatedRegion, LinearRegion, Product, Slot
+from octavo.backends.cpu.regions import GatedRegion, GateKind, LinearRegion, Product, Slot
 from octavo.graph.graph import Node, Value
 from octavo.graph.ops import Op
 
 _GROUP = 32  # activations that share a scale; a fused quantize needs whole groups
+
+
+_GATES: dict[Op, GateKind] = {Op.SILU: "silu", Op.GELU: "gelu", Op.GELU_ERF: "gelu_erf"}
 
 
 class ProductLowering(Facts):
@@ -62,7 +65,7 @@ class ProductLowering(Facts):
     def _gate_of(self, node: Node) -> tuple[Node, Node, Node] | None:
         """(gate product, activation, multiply) if `node` is the gate or up half of a gated MLP."""
         reader = self.sole_reader(node.output)
-        if reader is not None and reader.op in (Op.SILU, Op.GELU):
+        if reader is not None and reader.op in _GATES:
             multiply = self.sole_reader(reader.output)
             if multiply is None or multiply.op is not Op.MUL:
                 return None
@@ -72,7 +75,7 @@ class ProductLowering(Facts):
         if reader is not None and reader.op is Op.MUL:
             other = reader.inputs[1 if reader.inputs[0] is node.output else 0]
             active = self.maker.get(other) if other is not None else None
-            if active is None or active.op not in (Op.SILU, Op.GELU):
+            if active is None or active.op not in _GATES:
                 return None
             gate = self.maker.get(active.inputs[0]) if active.inputs[0] is not None else None
             if gate is not None and self._pairs(gate, node) and self._gate_of(gate):
@@ -113,7 +116,7 @@ class ProductLowering(Facts):
                 up_weight,
                 gate.inputs[2],
                 up.inputs[2],
-                "silu" if active.op is Op.SILU else "gelu",
+                _GATES[active.op],
                 self.outs_of(multiply.output, whole_groups),
             )
         )

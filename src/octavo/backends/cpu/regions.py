@@ -12,7 +12,10 @@ from typing import Literal
 from octavo.graph.graph import Value
 
 Form = Literal["f32", "q8"]
-ElementwiseKind = Literal["add", "mul", "scale", "silu", "gelu", "gelu_erf", "relu", "softcap"]
+ElementwiseKind = Literal[
+    "add", "mul", "scale", "silu", "gelu", "gelu_erf", "relu", "tanh", "softcap"
+]
+GateKind = Literal["silu", "gelu", "gelu_erf"]
 RowKind = Literal["tokens", "logits"]
 
 
@@ -42,12 +45,12 @@ class Region:
 
 @dataclass
 class EmbedRegion(Region):
-    """by_position: rows are chosen by position + offset instead of by token."""
+    """by: what chooses a token's row: its id, its position + offset, or its type."""
 
     table: Value
     out: Slot
     scale: float
-    by_position: bool = False
+    by: Literal["tokens", "positions", "types"] = "tokens"
     offset: int = 0
 
     def writes(self) -> list[Slot]:
@@ -141,7 +144,7 @@ class GatedRegion(Region):
     up: Value
     gate_bias: Value | None
     up_bias: Value | None
-    activation: Literal["silu", "gelu"]
+    activation: GateKind
     outs: list[Slot]
 
     def reads(self) -> list[Slot]:
@@ -188,6 +191,7 @@ class AttentionRegion(Region):
     scale: float
     window: int
     softcap: float
+    causal: bool
     outs: list[Slot]
 
     def reads(self) -> list[Slot]:
@@ -263,6 +267,20 @@ class ElementwiseRegion(Region):
 
 @dataclass
 class SelectRegion(Region):
+    source: Slot
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class MeanRegion(Region):
+    """For each logit row, the mean row of its sequence."""
+
     source: Slot
     out: Slot
 

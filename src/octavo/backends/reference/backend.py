@@ -107,7 +107,13 @@ class ReferenceExecutable(Executable):
     def _limits(self) -> StepLimits:
         o = self._options
         return StepLimits(
-            o.max_tokens, o.max_seqs, o.block_size, self._num_blocks, _vocab_size(self._graph)
+            o.max_tokens,
+            o.max_seqs,
+            o.block_size,
+            self._num_blocks,
+            _table_rows(self._graph, Op.EMBED, 0),
+            _table_rows(self._graph, Op.EMBED_TYPES, 1),
+            self._graph.needs_whole_sequences,
         )
 
     def _paged(self) -> PagedKv:
@@ -125,11 +131,18 @@ class ReferenceExecutable(Executable):
             table = node.inputs[1]
             assert table is not None
             return self._weights.rows(table, step.positions + attrs.offset)
+        if node.op is Op.EMBED_TYPES:
+            table = node.inputs[1]
+            assert table is not None
+            types = np.zeros_like(step.tokens) if step.types is None else step.types
+            return self._weights.rows(table, types)
         x = self._operands(node, results)
         match node.op:
             case Op.SELECT_ROWS:
                 rows: Floats = x[0][step.logit_rows]
                 return rows
+            case Op.MEAN_ROWS:
+                return ops.mean_rows(x[0], step.query_start, step.logit_rows)
             case Op.ROPE:
                 return ops.rope(x[0], x[1], step.positions, attrs)
             case Op.KV_WRITE:
@@ -178,10 +191,10 @@ def _kv_layers(graph: Graph) -> list[KvLayer]:
     return [node.attrs for node in graph.nodes if isinstance(node.attrs, kinds)]
 
 
-def _vocab_size(graph: Graph) -> int:
-    """Rows of the smallest table that tokens select from."""
-    tables = [node.inputs[1] for node in graph.nodes if node.op is Op.EMBED]
-    return min(int(table.shape[0]) for table in tables if table)
+def _table_rows(graph: Graph, op: Op, default: int) -> int:
+    """Rows of the smallest table that tokens (or their types) select from."""
+    tables = [node.inputs[1] for node in graph.nodes if node.op is op]
+    return min((int(table.shape[0]) for table in tables if table), default=default)
 
 
 def _last_uses(graph: Graph) -> list[list[Value]]:

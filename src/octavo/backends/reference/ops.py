@@ -90,7 +90,7 @@ def attend(q: Floats, k: Floats, v: Floats, positions: Ints, attrs: AttentionAtt
     scores = (heads.transpose(1, 0, 2) @ keys) * np.float32(attrs.scale)  # [H, n, length]
     if attrs.softcap is not None:
         scores = softcap(scores, attrs.softcap)
-    seen = visible(positions, len(k), attrs.window)
+    seen = visible(positions, len(k), attrs.window, attrs.causal)
     weights = softmax(np.where(seen, scores, np.float32(-np.inf)))
     y: Floats = (weights @ values).transpose(1, 0, 2).reshape(q.shape)
     return y
@@ -109,11 +109,20 @@ def attend_latents(
     return y
 
 
-def visible(positions: Ints, length: int, window: int | None) -> NDArray[np.bool_]:
+def visible(
+    positions: Ints, length: int, window: int | None, causal: bool = True
+) -> NDArray[np.bool_]:
     """[n, length]: whether the query at positions[i] sees the key at j."""
     behind = positions[:, None] - np.arange(length)[None, :]
-    seen: NDArray[np.bool_] = behind >= 0
-    return seen if window is None else seen & (behind < window)
+    seen: NDArray[np.bool_] = behind >= 0 if causal else np.full(behind.shape, True)
+    return seen if window is None else seen & (abs(behind) < window)
+
+
+def mean_rows(x: Floats, query_start: Ints, rows: Ints) -> Floats:
+    """The mean row of each sequence that one of `rows` belongs to, [len(rows), D]."""
+    sequences = np.searchsorted(query_start, rows, side="right") - 1
+    spans = [x[query_start[s] : query_start[s + 1]] for s in sequences]
+    return np.stack([span.mean(axis=0, dtype=np.float64) for span in spans]).astype(np.float32)
 
 
 def softmax(scores: Floats) -> Floats:
@@ -177,6 +186,7 @@ SIMPLE: dict[Op, Callable[[list[Any], Any], Floats]] = {
     Op.GELU: lambda x, attrs: gelu(x[0]),
     Op.GELU_ERF: lambda x, attrs: gelu_erf(x[0]),
     Op.RELU: lambda x, attrs: np.maximum(x[0], np.float32(0)),
+    Op.TANH: lambda x, attrs: np.tanh(x[0]),
     Op.SOFTCAP: lambda x, attrs: softcap(x[0], attrs.cap),
 }
 """Operators that need nothing but their operands; the executable does the others itself."""

@@ -71,7 +71,8 @@ def run_op(
     inputs: arrays [T, features] for activations, arrays or tensors for stored operands, in the
         operator's order. ATTENTION takes q, k and v; they go through KV_WRITE. LATENT_ATTENTION
         takes q, q_rope, latent and key; they go through LATENT_WRITE. EMBED takes ids [T] and a
-        table. Raises BackendError where the backend declines.
+        table, EMBED_TYPES rows to add to and a table of types, which the tokens go through in
+        turn. Raises BackendError where the backend declines.
     """
     tokens, graph, tensors = _one_op_graph(op, inputs, attrs, layout)
     checkpoint = Checkpoint(Path("one-operator"), "gguf", {}, tensors, 0)
@@ -85,7 +86,8 @@ def run_op(
     )
     executable = backend.compile(graph, checkpoint, _config(graph, attrs), options)
     try:
-        return _run(executable, tokens, layout)
+        num_types = tensors["table"].shape[0] if op is Op.EMBED_TYPES else 0
+        return _run(executable, tokens, layout, num_types)
     finally:
         executable.close()
 
@@ -106,6 +108,10 @@ def _one_op_graph(
         stored = maker.stored("table", table)
         rows = maker.graph.embed(stored)  # a graph needs its tokens
         result = maker.graph.add(rows, maker.graph.embed_positions(stored, attrs.offset))
+    elif op is Op.EMBED_TYPES:
+        start, table = inputs
+        types = maker.graph.embed_types(maker.stored("table", table))
+        result = maker.graph.add(maker.activation("x", start), types)
     elif op is Op.ATTENTION:
         assert isinstance(attrs, AttentionAttrs)
         q, k, v = (maker.activation(name, x) for name, x in zip("qkv", inputs, strict=True))
@@ -121,7 +127,7 @@ def _one_op_graph(
         result = maker.graph.latent_attention(made[0], made[1], attrs)
     else:
         result = maker.apply(op, inputs, attrs)
-    selected = result if op is Op.SELECT_ROWS else maker.graph.select_rows(result)
+    selected = result if op in (Op.SELECT_ROWS, Op.MEAN_ROWS) else maker.graph.select_rows(result)
     return tokens, maker.graph.build(selected), maker.tensors
 
 
@@ -179,7 +185,7 @@ def _config(graph: Graph, attrs: Attrs) -> ModelConfig:
     )
 
 
-def _run(executable: Executable, tokens: list[int], layout: Layout) -> Floats:
+def _run(executable: Executable, tokens: list[int], layout: Layout, num_types: int) -> Floats:
     blocks = sum(-(-length // layout.block_size) for length in layout.lengths) + 2
     executable.allocate_kv(blocks)
     paged = PagedSequences(layout.block_size, blocks, layout.seed)
@@ -193,6 +199,8 @@ def _run(executable: Executable, tokens: list[int], layout: Layout) -> Floats:
         spans = {s: span for s, span in spans.items() if span}
         rows = [row for span in spans.values() for row in span]
         step = paged.step({s: [tokens[row] for row in span] for s, span in spans.items()})
+        if num_types:
+            step.types = step.tokens % num_types
         if layout.rows is not None:
             step.logit_rows = np.array(layout.rows, np.int32)
             return executable.forward(step).copy()
