@@ -82,7 +82,7 @@ def test_from_file_to_file(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_and_started_again(model: Path, tmp_path: Path, how: signal.Signals) -> None:
-    source, target = requests(tmp_path / "in", 80, max_tokens=10), tmp_path / "out"
+    source, target = requests(tmp_path / "in", 240, max_tokens=10), tmp_path / "out"
     options = ("-m", str(model), "-c", "4")
     process = start(source, target, *options, "--backend", "slow")
     while not (target.exists() and target.read_bytes().count(b"\n") >= 8):
@@ -95,11 +95,11 @@ def test_stopped_and_started_again(model: Path, tmp_path: Path, how: signal.Sign
             file.write(b'{"id":"batch_req_torn')  # as if the kill had come in a write
     done = target.read_bytes()
     _, err = finish(start(source, target, *options, "--backend", "fast"))
-    assert "80 of 80 requests answered" in err
+    assert "240 of 240 requests answered" in err
     whole = target.read_bytes()
     kept = done[: done.rindex(b"\n") + 1]
     assert whole.startswith(kept)
-    assert sorted(int(r["custom_id"]) for r in records(target)) == list(range(80))
+    assert sorted(int(r["custom_id"]) for r in records(target)) == list(range(240))
 
 
 def test_a_full_disk(model: Path, tmp_path: Path) -> None:

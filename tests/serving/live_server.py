@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +53,7 @@ class LiveServer:
                 values[name] = values.get(name, 0.0) + float(value)
         return values
 
-    def wait_idle(self, timeout_s: float = 5.0) -> dict[str, float]:
+    def wait_idle(self, timeout_s: float = 20.0) -> dict[str, float]:
         """Metrics once nothing runs; fails after timeout_s."""
         end = time.monotonic() + timeout_s
         while True:
@@ -63,7 +66,17 @@ class LiveServer:
             assert time.monotonic() < end, values
             time.sleep(0.02)
 
-    def wait_status(self, status: int, timeout_s: float = 20.0) -> httpx.Response:
+    @contextmanager
+    def engine_stopped(self) -> Iterator[None]:
+        """The engine does nothing meanwhile: what is sent stays where it is."""
+        pid = self.client.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def wait_status(self, status: int, timeout_s: float = 60.0) -> httpx.Response:
         """/health once it has this status."""
         end = time.monotonic() + timeout_s
         while (answer := self.http.get("/health")).status_code != status:
@@ -71,6 +84,24 @@ class LiveServer:
             assert '"dead"' not in answer.text, answer.text
             time.sleep(0.02)
         return answer
+
+
+def wait_until(reached: Callable[[], object], timeout_s: float = 20.0) -> None:
+    """Return once `reached()` is true; fail after timeout_s."""
+    end = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A free loopback port for a program that the test starts. It stays bound here without
+    listening, so that nobody else is given it; a listener that may reuse addresses can have it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 @contextmanager

@@ -35,11 +35,6 @@ def events(server: LiveServer, **body: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def client(server: LiveServer) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
-
-
 def test_message_has_the_protocols_shape(server: LiveServer) -> None:
     answer = post(server).json()
     assert answer.pop("id").startswith("msg")
@@ -169,25 +164,25 @@ def test_other_errors_have_anthropics_shape(server: LiveServer) -> None:
         assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
 
-def test_official_client(client: anthropic.Anthropic) -> None:
-    message = client.messages.create(model="tiny", max_tokens=50, messages=MESSAGES)
+def test_official_client(anthropic_client: anthropic.Anthropic) -> None:
+    message = anthropic_client.messages.create(model="tiny", max_tokens=50, messages=MESSAGES)
     assert message.content[0].type == "text"
     assert message.content[0].text == "Hello there"
-    with client.messages.stream(model="tiny", max_tokens=50, messages=MESSAGES) as stream:
+    with anthropic_client.messages.stream(model="tiny", max_tokens=50, messages=MESSAGES) as stream:
         assert "".join(stream.text_stream) == "Hello there"
         final = stream.get_final_message()
     assert final.stop_reason == "end_turn"
     assert final.usage.output_tokens == message.usage.output_tokens
-    beta = client.beta.messages.create(model="tiny", max_tokens=50, messages=MESSAGES)
+    beta = anthropic_client.beta.messages.create(model="tiny", max_tokens=50, messages=MESSAGES)
     assert beta.content[0].type == "text"
     assert beta.content[0].text == "Hello there"
-    assert client.messages.count_tokens(model="tiny", messages=MESSAGES).input_tokens > 0
-    assert [model.id for model in client.models.list()] == ["tiny"]
-    assert client.models.retrieve("tiny").display_name == "tiny"
+    assert anthropic_client.messages.count_tokens(model="tiny", messages=MESSAGES).input_tokens > 0
+    assert [model.id for model in anthropic_client.models.list()] == ["tiny"]
+    assert anthropic_client.models.retrieve("tiny").display_name == "tiny"
     with pytest.raises(anthropic.NotFoundError):
-        client.models.retrieve("other")
+        anthropic_client.models.retrieve("other")
     with pytest.raises(anthropic.BadRequestError, match="top_p"):
-        client.messages.create(
+        anthropic_client.messages.create(
             model="tiny", max_tokens=5, messages=MESSAGES, extra_body={"top_p": 7}
         )
 

@@ -11,6 +11,7 @@ import pytest
 
 from octavo import __version__
 from tests.serving.live_server import LiveServer
+from tests.serving.tiny_model import VARIED
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -28,11 +29,6 @@ def events(server: LiveServer, **body: Any) -> list[dict[str, Any]]:
     *lines, last, end = answer.text.split("\n\n")
     assert (last, end) == ("data: [DONE]", "")
     return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-
-@pytest.fixture
-def client(server: LiveServer) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
 def test_answer_has_the_protocols_shape(server: LiveServer) -> None:
@@ -96,7 +92,7 @@ def test_chunks_come_in_order(server: LiveServer) -> None:
     [
         {"stop": "FG"},
         {"stop": ["X", "K"], "include_stop_str_in_output": True},
-        {"n": 3, "temperature": 1.0, "seed": 7, "max_tokens": 30},
+        {"n": 3, "temperature": VARIED, "seed": 7, "max_tokens": 30},
         {"logprobs": True, "top_logprobs": 3, "stop": ["HI"]},
         {"logit_bias": {"66": -100}, "max_tokens": 4},
         {"stop_token_ids": [70]},
@@ -141,7 +137,7 @@ def test_logprobs_have_the_best_candidates_first(server: LiveServer) -> None:
 
 
 def test_seeds_repeat_and_samples_differ(server: LiveServer) -> None:
-    body = {"temperature": 5.0, "seed": 3, "n": 4, "max_tokens": 12}
+    body = {"temperature": 2 * VARIED, "seed": 3, "n": 4, "max_tokens": 12}
     one, two = (post(server, **body).json()["choices"] for _ in range(2))
     assert one == two
     assert len({choice["message"]["content"] for choice in one}) == 4
@@ -188,16 +184,16 @@ def test_the_prefix_cache_shows_in_usage(server: LiveServer) -> None:
 
 
 class TestOfficialClient:
-    def test_whole(self, client: openai.OpenAI) -> None:
-        answer = client.chat.completions.create(
+    def test_whole(self, openai_client: openai.OpenAI) -> None:
+        answer = openai_client.chat.completions.create(
             model="tiny", messages=MESSAGES, temperature=0, max_tokens=4, logprobs=True
         )
         assert answer.choices[0].message.content == "ABCD"
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 4
 
-    def test_stream(self, client: openai.OpenAI) -> None:
-        stream = client.chat.completions.create(
+    def test_stream(self, openai_client: openai.OpenAI) -> None:
+        stream = openai_client.chat.completions.create(
             model="tiny", messages=MESSAGES, temperature=0, max_tokens=4, stream=True
         )
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "ABCD"
@@ -210,24 +206,26 @@ class TestOfficialClient:
             text = [chunk.choices[0].delta.content or "" async for chunk in stream]
         assert "".join(text) == "ABCD"
 
-    def test_stream_helper(self, client: openai.OpenAI) -> None:
-        with client.chat.completions.stream(
+    def test_stream_helper(self, openai_client: openai.OpenAI) -> None:
+        with openai_client.chat.completions.stream(
             model="tiny", messages=MESSAGES, temperature=0, stop="E"
         ) as stream:
             final = stream.get_final_completion()
         assert final.choices[0].message.content == "ABCD"
 
-    def test_completions(self, client: openai.OpenAI) -> None:
-        answer = client.completions.create(model="tiny", prompt="a", temperature=0, max_tokens=3)
+    def test_completions(self, openai_client: openai.OpenAI) -> None:
+        answer = openai_client.completions.create(
+            model="tiny", prompt="a", temperature=0, max_tokens=3
+        )
         assert answer.choices[0].text == "bcd"
 
-    def test_models(self, client: openai.OpenAI) -> None:
-        assert [model.id for model in client.models.list()] == ["tiny"]
-        assert client.models.retrieve("tiny").owned_by == "octavo"
+    def test_models(self, openai_client: openai.OpenAI) -> None:
+        assert [model.id for model in openai_client.models.list()] == ["tiny"]
+        assert openai_client.models.retrieve("tiny").owned_by == "octavo"
 
-    def test_errors_are_its_own(self, client: openai.OpenAI) -> None:
+    def test_errors_are_its_own(self, openai_client: openai.OpenAI) -> None:
         with pytest.raises(openai.NotFoundError, match="does not exist"):
-            client.models.retrieve("other")
+            openai_client.models.retrieve("other")
         with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(model="tiny", messages=MESSAGES, top_p=3)
+            openai_client.chat.completions.create(model="tiny", messages=MESSAGES, top_p=3)
         assert caught.value.param == "top_p"

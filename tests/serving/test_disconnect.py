@@ -37,7 +37,7 @@ def send_body(server: LiveServer, path: str, body: dict[str, Any]) -> socket.soc
 
 
 def wait_running(server: LiveServer, count: int) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while server.metrics().get("octavo:num_requests_running") != count:
         assert time.monotonic() < end, server.metrics()
         time.sleep(0.01)
@@ -51,9 +51,7 @@ def test_blocks_come_back(slow_server: LiveServer, body: dict[str, Any]) -> None
     assert slow_server.metrics()["octavo:kv_blocks_used"] > 0
     for connection in connections:
         connection.close()
-    began = time.monotonic()
-    values = slow_server.wait_idle()
-    assert time.monotonic() - began < 1.0  # LONG needs 15 s
+    values = slow_server.wait_idle(10)  # LONG needs 15 s
     assert values["octavo:kv_blocks_used"] == 0
     assert values["octavo:kv_blocks_free"] == idle["octavo:kv_blocks_free"]
     ended = values["octavo:request_success_total"] - idle["octavo:request_success_total"]
@@ -71,7 +69,7 @@ def test_every_protocol_gives_blocks_back(slow_server: LiveServer, path: str, st
     wait_running(slow_server, 3)
     for connection in connections:
         connection.close()
-    assert slow_server.wait_idle()["octavo:kv_blocks_used"] == 0  # whole, they need 10 s
+    assert slow_server.wait_idle(8)["octavo:kv_blocks_used"] == 0  # whole, they need 10 s
 
 
 def test_waiting_requests_leave_the_queue(slow_server: LiveServer) -> None:
@@ -102,12 +100,11 @@ def test_others_are_not_disturbed(slow_server: LiveServer) -> None:
 
 
 def test_a_reader_that_never_reads_holds_up_nobody(slow_server: LiveServer) -> None:
-    deaf = send(slow_server, stream=True, max_tokens=500)
+    deaf = send(slow_server, stream=True)
     wait_running(slow_server, 1)
-    began = time.monotonic()
     answer = slow_server.complete(max_tokens=5)
     assert answer.status_code == 200
-    assert time.monotonic() - began < 2.0
+    assert slow_server.metrics()["octavo:num_requests_running"] == 1  # LONG takes 15 s
     deaf.close()
     slow_server.wait_idle()
 

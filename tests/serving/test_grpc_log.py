@@ -31,7 +31,7 @@ def stub(tiny_model: Path) -> Iterator[Any]:
 
 
 def lines(caplog: pytest.LogCaptureFixture, count: int = 1) -> list[dict[str, Any]]:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while True:
         found = [
             {**record.fields, "message": record.getMessage()}

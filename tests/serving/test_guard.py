@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ import pytest
 from octavo.serving import ServerOptions
 from octavo.serving.guard import RESERVE
 from octavo.serving.options import ClientLimits
-from tests.serving.live_server import LiveServer, live_server
+from tests.serving.live_server import LiveServer, live_server, wait_until
 
 LIMITS = ClientLimits(
     header_timeout_s=0.4,
@@ -108,13 +108,16 @@ def test_a_body_that_trickles_in_is_cut(strict: LiveServer) -> None:
     assert cuts(strict, "body") == before + 1
 
 
-def test_a_slow_but_honest_body_is_served(strict: LiveServer) -> None:
+def test_a_slow_but_honest_body_is_served(tiny_model: Path) -> None:
+    """It comes in for longer than one window, and always something."""
+    limits = replace(LIMITS, body_timeout_s=2.0, min_body_bytes_per_s=5)
+    options = ServerOptions(served_model_names=("tiny",), limits=limits)
     body = b'{"model": "tiny", "prompt": "' + b"a" * 200 + b'", "max_tokens": 1}'
-    with connect(strict) as connection:
+    with live_server(tiny_model, server=options) as server, connect(server) as connection:
         connection.sendall(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
-        for start in range(0, len(body), 20):
-            connection.sendall(body[start : start + 20])
-            time.sleep(0.08)  # 250 bytes a second, over a second in all
+        for start in range(0, len(body), 10):
+            connection.sendall(body[start : start + 10])
+            time.sleep(0.1)
         assert b"200 OK" in read_all(connection)
 
 
@@ -147,43 +150,38 @@ def test_an_answer_nobody_reads_is_given_up(strict: LiveServer) -> None:
     assert strict.wait_idle()["octavo:kv_blocks_used"] == 0
 
 
-def test_too_many_connections_are_refused_but_probes_are_heard(strict: LiveServer) -> None:
-    strict.http.get("/health")
-    held = [connect(strict) for _ in range(LIMITS.max_connections)]
-    stop = threading.Event()
+@pytest.fixture
+def crowded(tiny_model: Path) -> Iterator[LiveServer]:
+    """A server for few connections."""
+    limits = ClientLimits(max_connections=LIMITS.max_connections)
+    options = ServerOptions(served_model_names=("tiny",), limits=limits)
+    with live_server(tiny_model, server=options) as live:
+        yield live
 
-    def keep() -> None:  # they are clients in the middle of a body
-        for connection in held:
-            connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n")
-        while not stop.wait(0.1):
-            for connection in held:
-                connection.sendall(b" " * 50)
 
-    thread = threading.Thread(target=keep)
-    thread.start()
+def test_too_many_connections_are_refused_but_probes_are_heard(crowded: LiveServer) -> None:
+    held = [connect(crowded) for _ in range(LIMITS.max_connections)]
     try:
-        with connect(strict) as one_more:
+        for connection in held:  # they are clients in the middle of a body
+            connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n")
+        with connect(crowded) as one_more:
             one_more.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = read_all(one_more)
             assert answer.startswith(b"HTTP/1.1 503")
             assert b"retry-after: 1" in answer.lower()
             assert b"too_many_connections" in answer
-        with connect(strict) as probe:
+        with connect(crowded) as probe:
             probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert b"200 OK" in read_all(probe)
-        crowd = [connect(strict) for _ in range(RESERVE + 1)]
-        with connect(strict) as beyond:
+        crowd = [connect(crowded) for _ in range(RESERVE + 1)]
+        with connect(crowded) as beyond:
             assert read_all(beyond).startswith(b"HTTP/1.1 503 Service Unavailable")
         for connection in crowd:
             connection.close()
     finally:
-        stop.set()
-        thread.join()
         for connection in held:
             connection.close()
-    end = time.monotonic() + 5
-    while strict.http.get("/v1/models").status_code != 200:
-        assert time.monotonic() < end
+    wait_until(lambda: crowded.http.get("/v1/models").status_code == 200)
 
 
 def test_a_head_without_end_is_refused(strict: LiveServer) -> None:

@@ -16,8 +16,8 @@ import psutil
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
 from octavo.engine.worker import Progress
-from octavo.serving.server import listen
 from tests.serving import tiny_model as scripted
+from tests.serving.live_server import reserved_port, wait_until
 
 SCRIPT = (
     "import sys\n"
@@ -37,32 +37,8 @@ def noisy(options: EngineOptions, progress: Progress, located: object) -> Engine
 
 
 def test_every_line_is_a_record(tiny_model: Path) -> None:
-    with listen("127.0.0.1", 0) as probe:
-        port = probe.getsockname()[1]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    command = [sys.executable, "-c", SCRIPT, str(tiny_model), str(port), f"{__name__}:noisy"]
-    process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE
-    )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
-            wait_ready(http)
-            body = {"model": "tiny", "prompt": "private", "max_tokens": 3}
-            http.post("/v1/completions", json=body, headers={"X-Request-Id": "before"})
-            (engine,) = psutil.Process(process.pid).children()
-            engine.kill()
-            engine.wait()
-            wait_ready(http)
-            http.post("/v1/completions", json=body, headers={"X-Request-Id": "after"})
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        assert process.stderr is not None
-        written = process.stderr.read().decode()
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+    with reserved_port() as port:
+        written = written_by_a_server_that_loses_an_engine(tiny_model, port)
     records = [json.loads(line) for line in written.splitlines()]
     assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
     noise = [r for r in records if r["logger"] == "octavo.engine.stderr"]
@@ -72,6 +48,35 @@ def test_every_line_is_a_record(tiny_model: Path) -> None:
     requests = {r["request_id"]: r for r in records if r["logger"] == "octavo.request"}
     assert requests["before"]["output_tokens"] == requests["after"]["output_tokens"] == 3
     assert "private" not in written
+
+
+def written_by_a_server_that_loses_an_engine(model: Path, port: int) -> str:
+    """Its standard error: a request, the engine killed, another request, SIGTERM."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command = [sys.executable, "-c", SCRIPT, str(model), str(port), f"{__name__}:noisy"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+            wait_ready(http)
+            body = {"model": "tiny", "prompt": "private", "max_tokens": 3}
+            answer = http.post("/v1/completions", json=body, headers={"X-Request-Id": "before"})
+            assert answer.status_code == 200, answer.text
+            (engine,) = psutil.Process(process.pid).children()
+            engine.kill()
+            wait_until(lambda: {*psutil.Process(process.pid).children()} - {engine})
+            wait_ready(http)
+            answer = http.post("/v1/completions", json=body, headers={"X-Request-Id": "after"})
+            assert answer.status_code == 200, answer.text
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        return process.stderr.read().decode()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 def wait_ready(http: httpx.Client) -> None:

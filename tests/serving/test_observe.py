@@ -20,7 +20,7 @@ SECRET = "a very private prompt"
 def request_line(caplog: pytest.LogCaptureFixture, request_id: str) -> dict[str, object]:
     """The fields of a request's log line; written when the answer is over, perhaps after the
     client has read it."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while True:
         for record in list(caplog.records):
             fields = getattr(record, "fields", {})

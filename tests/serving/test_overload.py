@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +15,7 @@ import httpx
 import pytest
 
 from octavo.serving import ServerOptions
-from tests.serving.live_server import MODEL, LiveServer, live_server
+from tests.serving.live_server import MODEL, LiveServer, live_server, wait_until
 from tests.serving.test_server_process import program
 
 LONG = {"max_tokens": 3000, "ignore_eos": True, "temperature": 0}
@@ -58,12 +56,10 @@ def message_of(answer: httpx.Response) -> str:
 @pytest.mark.parametrize("path", ROUTES)
 def test_a_deadline_in_the_batch_is_504(slow_server: LiveServer, path: str) -> None:
     for body, headers in (({"deadline": 0.15}, {}), ({}, {"X-Octavo-Deadline": "0.15"})):
-        began = time.monotonic()
         answer = slow_server.http.post(path, json={**ROUTES[path], **body}, headers=headers)
         if answer.status_code != 200:  # the script of a chat may end before
             assert answer.status_code == 504
             assert "missed its deadline while it ran" in message_of(answer)
-            assert 0.1 < time.monotonic() - began < 3
         assert path.startswith(("/v1/messages", "/api", "/v1/resp")) or answer.status_code == 504
     assert slow_server.wait_idle()["octavo:kv_blocks_used"] == 0
 
@@ -117,15 +113,13 @@ def test_a_bad_deadline_header_is_named(server: LiveServer, value: str) -> None:
 
 def test_a_hung_engine_keeps_no_deadline_from_ending(tiny_model: Path) -> None:
     with live_server(tiny_model, backend="slow") as server:
-        body = {**ROUTES["/v1/completions"], "deadline": 0.5}
+        body = {**ROUTES["/v1/completions"], "deadline": 2}
         with ThreadPoolExecutor(1) as pool:
             job = pool.submit(server.http.post, "/v1/completions", json=body)
-            time.sleep(0.2)
-            os.kill(server.client.pid, signal.SIGSTOP)
-            began = time.monotonic()
-            assert job.result().status_code == 504
-            assert time.monotonic() - began < 2
-        os.kill(server.client.pid, signal.SIGCONT)
+            wait_until(lambda: server.client.num_live)
+            with server.engine_stopped():
+                assert job.result().status_code == 504
+        assert server.client.num_restarts == 0
         server.wait_idle()
 
 
@@ -136,15 +130,16 @@ def test_a_full_queue_says_when_to_come_again(tiny_model: Path) -> None:
         live_server(tiny_model, backend="slow", max_num_seqs=2, max_queue=20) as server,
         ThreadPoolExecutor(40) as pool,
     ):
-        jobs = [pool.submit(server.http.post, "/v1/completions", json=body) for _ in range(40)]
-        while server.client.full_for_s is None:
-            time.sleep(0.001)
-        ready = server.http.get("/health/ready")
+        with server.engine_stopped():
+            jobs = [pool.submit(server.http.post, "/v1/completions", json=body) for _ in range(40)]
+            wait_until(lambda: sum(job.done() for job in jobs) == 18)  # two rows, 20 may wait
+            ready = server.http.get("/health/ready")
         answers = [job.result() for job in jobs]
         refused = [answer for answer in answers if answer.status_code == 429]
         assert (ready.status_code, ready.json()["status"]) == (503, "full")
         assert int(ready.headers["retry-after"]) >= 1
-        assert len(refused) + sum(answer.status_code == 200 for answer in answers) == 40
+        assert len(refused) == 18
+        assert sum(answer.status_code == 200 for answer in answers) == 22
         for answer in refused:
             assert 1 <= int(answer.headers["retry-after"]) <= 60
             assert answer.json()["error"]["code"] == "queue_full"
@@ -152,82 +147,74 @@ def test_a_full_queue_says_when_to_come_again(tiny_model: Path) -> None:
 
 
 def test_the_queue_is_bounded_in_tokens(tiny_model: Path) -> None:
-    with one_row(tiny_model, max_queued_tokens=500) as server, occupied(server):
-        statuses: list[int] = []
+    with one_row(tiny_model, max_queued_tokens=500) as server, ThreadPoolExecutor(1) as pool:
 
-        def send(length: int) -> None:
-            body = {"model": MODEL, "prompt": "x" * length, "max_tokens": 1, "deadline": 1.5}
-            statuses.append(server.http.post("/v1/completions", json=body).status_code)
+        def send() -> int:
+            body = {"model": MODEL, "prompt": "x" * 300, "max_tokens": 1}
+            return server.http.post("/v1/completions", json=body).status_code
 
-        threads = [threading.Thread(target=send, args=(300,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
-        assert statuses == [429, 429]
-        for thread in threads:
-            thread.join()
-        assert statuses == [429, 429, 408]
+        with occupied(server):
+            first = pool.submit(send)
+            wait_until(lambda: server.client.queue().num_tokens >= 300)
+            assert [send(), send()] == [429, 429]
+        assert first.result() == 200
 
 
 def test_one_tenants_flood_leaves_room_for_others(tiny_model: Path) -> None:
-    with (
-        one_row(tiny_model, max_queue=4) as server,
-        occupied(server, user="flood"),
-        ThreadPoolExecutor(12) as pool,
-    ):
+    with one_row(tiny_model, max_queue=4) as server, ThreadPoolExecutor(12) as pool:
 
-        def send(user: str) -> int:
-            body = {"model": MODEL, "prompt": "x", "max_tokens": 1, "user": user, "deadline": 1}
+        def send(user: str, **more: Any) -> int:
+            body = {"model": MODEL, "prompt": "x", "max_tokens": 1, "user": user, **more}
             return server.http.post("/v1/completions", json=body).status_code
 
-        flood = [pool.submit(send, "flood") for _ in range(10)]
-        time.sleep(0.4)
-        assert pool.submit(send, "light").result() == 408  # let in, though one row is not shared
-        assert sorted(job.result() for job in flood) == [408] * 4 + [429] * 6
+        with occupied(server, user="flood"):
+            flood = [pool.submit(send, "flood") for _ in range(10)]
+            wait_until(lambda: sum(job.done() for job in flood) == 6)
+            assert send("light", deadline=0.5) == 408  # let in, though one row is not shared
+        assert sorted(job.result() for job in flood) == [200] * 4 + [429] * 6
 
 
 def test_sigterm_refuses_new_work_and_finishes_the_old(tiny_model: Path) -> None:
     with program(tiny_model, "slow") as server:
         server.wait_status(200)
-        body = {"model": MODEL, "prompt": "x", "max_tokens": 200, "ignore_eos": True}
+        body = {"model": MODEL, "prompt": "x", "max_tokens": 400, "ignore_eos": True}
         with server.http.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
             lines = answer.iter_lines()
             next(lines)
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
+            assert server.wait_draining().status_code == 503
             refused = server.http.post("/v1/completions", json=body)
             assert refused.status_code == 503
-            assert 1 <= int(refused.headers["retry-after"]) <= 3
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
             assert "about to stop" in refused.json()["error"]["message"]
-            ready = server.http.get("/health/ready")
-            assert (ready.status_code, ready.json()["status"]) == (503, "draining")
             assert server.http.get("/health/live").status_code == 200
             rest = list(lines)
         assert rest[-2] == "data: [DONE]"
         assert '"length"' in rest[-4]
-        server.process.wait(10)
+        server.process.wait(20)
 
 
 def test_draining_has_a_limit_and_a_second_signal_ends_it(tiny_model: Path) -> None:
     body = {"model": MODEL, "prompt": "x", "stream": True, **LONG}
-    for signals, least_s, most_s in ((1, 2.5, 8.0), (2, 0.0, 2.5)):
-        with program(tiny_model, "slow") as server:
+    for signals, drain_s in ((1, 2), (2, 600)):
+        with program(tiny_model, "slow", drain_s=drain_s) as server:
             server.wait_status(200)
             with server.http.stream("POST", "/v1/completions", json=body) as answer:
                 lines = answer.iter_lines()
                 next(lines)
                 began = time.monotonic()
-                for _ in range(signals):
+                server.process.send_signal(signal.SIGTERM)
+                if signals == 2:
+                    server.wait_draining()
                     server.process.send_signal(signal.SIGTERM)
-                    time.sleep(0.2)
                 try:
                     rest = list(lines)
                 except httpx.RemoteProtocolError:
                     assert signals == 2
                 else:
                     assert "shut down" in rest[-4]
-            server.process.wait(10)
-            assert least_s <= time.monotonic() - began < most_s
+            server.process.wait(20)  # the stream alone takes 15 s
+            assert signals == 2 or time.monotonic() - began >= drain_s
 
 
 def test_tenants_are_told_apart_by_their_keys(tiny_model: Path) -> None:
@@ -237,7 +224,7 @@ def test_tenants_are_told_apart_by_their_keys(tiny_model: Path) -> None:
         with live_server(tiny_model, backend="slow", server=options) as server:
             headers = {"Authorization": "Bearer one"}
             body = {"model": MODEL, "prompt": "x", "max_tokens": 100, "ignore_eos": True}
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor(2) as pool, server.engine_stopped():
                 jobs = [
                     pool.submit(
                         server.http.post,
@@ -247,7 +234,7 @@ def test_tenants_are_told_apart_by_their_keys(tiny_model: Path) -> None:
                     )
                     for user in ("u1", "u2")
                 ]
-                time.sleep(0.2)
+                wait_until(lambda: server.client.num_live == 2)
                 live = list(server.client._inflight._live.values())
                 assert {one.request.tenant for one in live} == found
-                assert all(job.result().status_code == 200 for job in jobs)
+            assert all(job.result().status_code == 200 for job in jobs)

@@ -45,7 +45,7 @@ def opened(
         viewport={"width": size[0], "height": size[1]}, color_scheme=scheme
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(30_000)
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if is_fault(message) else None)
@@ -85,7 +85,7 @@ def wait_end(page: Any) -> str:
 
 def until(reached: Callable[[], bool]) -> None:
     """Wait; the page's policy keeps Playwright from doing it inside the page."""
-    end = time.monotonic() + 15
+    end = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -41,11 +41,6 @@ def plain(response: dict[str, Any]) -> Any:
     return {**{k: v for k, v in response.items() if k not in changing}, "output": output}
 
 
-@pytest.fixture
-def client(server: LiveServer) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-
 def test_response_has_the_protocols_shape(server: LiveServer) -> None:
     response = post(server, metadata={"a": "b"}, temperature=0, instructions="Be kind.").json()
     assert response["id"].startswith("resp_")
@@ -247,25 +242,27 @@ def test_bad_queries_name_the_parameter(server: LiveServer) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 
 
-def test_official_client(client: openai.OpenAI) -> None:
-    response = client.responses.create(model="tiny", input=INPUT)
+def test_official_client(openai_client: openai.OpenAI) -> None:
+    response = openai_client.responses.create(model="tiny", input=INPUT)
     assert response.output_text == "Hello there"
-    with client.responses.stream(model="tiny", input=INPUT) as stream:
+    with openai_client.responses.stream(model="tiny", input=INPUT) as stream:
         kinds = [event.type for event in stream]
         assert stream.get_final_response().output_text == "Hello there"
     assert kinds[-1] == "response.completed"
-    more = client.responses.create(
+    more = openai_client.responses.create(
         model="tiny", input="say:more", previous_response_id=response.id, stream=True
     )
     assert [event.type for event in more][-1] == "response.completed"
-    assert client.responses.retrieve(response.id).output_text == "Hello there"
-    assert [item.type for item in client.responses.input_items.list(response.id)] == ["message"]
-    assert client.responses.input_tokens.count(model="tiny", input=INPUT).input_tokens > 0
-    client.responses.delete(response.id)
+    assert openai_client.responses.retrieve(response.id).output_text == "Hello there"
+    assert [item.type for item in openai_client.responses.input_items.list(response.id)] == [
+        "message"
+    ]
+    assert openai_client.responses.input_tokens.count(model="tiny", input=INPUT).input_tokens > 0
+    openai_client.responses.delete(response.id)
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(response.id)
+        openai_client.responses.retrieve(response.id)
     with pytest.raises(openai.BadRequestError, match="top_p"):
-        client.responses.create(model="tiny", input=INPUT, top_p=7)
+        openai_client.responses.create(model="tiny", input=INPUT, top_p=7)
 
 
 async def test_official_async_client(server: LiveServer) -> None:

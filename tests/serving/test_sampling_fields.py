@@ -11,6 +11,7 @@ from octavo.serving.errors import ApiError
 from octavo.serving.prompts import infill
 from octavo.tokenizer.special import SpecialTokens
 from tests.serving.live_server import LiveServer
+from tests.serving.tiny_model import VARIED
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -143,7 +144,7 @@ def test_counts_with_every_chunk(server: LiveServer, path: str) -> None:
 
 
 def test_the_best_of_several_is_shown(server: LiveServer) -> None:
-    fields = {"temperature": 3.0, "seed": 1, "max_tokens": 2, "logprobs": 0}
+    fields = {"temperature": 2 * VARIED, "seed": 1, "max_tokens": 2, "logprobs": 0}
     every = ask(server, n=6, **fields)["choices"]
     best = ask(server, n=2, best_of=6, **fields)
     means = [sum(c["logprobs"]["token_logprobs"]) for c in every]
@@ -151,7 +152,7 @@ def test_the_best_of_several_is_shown(server: LiveServer) -> None:
     assert [c["text"] for c in best["choices"]] == [every[i]["text"] for i in wanted]
     assert [c["index"] for c in best["choices"]] == [0, 1]
     assert best["usage"]["completion_tokens"] == 12
-    without = ask(server, best_of=6, temperature=3.0, seed=1, max_tokens=2)["choices"]
+    without = ask(server, best_of=6, temperature=2 * VARIED, seed=1, max_tokens=2)["choices"]
     assert [(c["text"], c["logprobs"]) for c in without] == [(best["choices"][0]["text"], None)]
 
 

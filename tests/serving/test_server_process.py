@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,17 +20,20 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from octavo.engine.options import EngineOptions
+from octavo.engine.worker import Progress
 from octavo.serving import ServerOptions
-from tests.serving.live_server import LiveServer, live_server
-from tests.serving.tiny_model import FACTORY
+from tests.serving.live_server import LiveServer, live_server, reserved_port, wait_until
+from tests.serving.tiny_model import FACTORY, make_engine, write_tiny_model
 
 SCRIPT = (
     "import sys\n"
     "from octavo.engine import EngineOptions\n"
     "from octavo.serving import ServerOptions, serve\n"
-    "model, backend, port, factory = sys.argv[1:]\n"
+    "model, backend, port, factory, drain_s = sys.argv[1:]\n"
     "serve(EngineOptions(model=model, backend=backend), ServerOptions(port=int(port),"
-    " served_model_names=('tiny',), shutdown_timeout_s=3, log_level='info'), factory=factory)\n"
+    " served_model_names=('tiny',), shutdown_timeout_s=int(drain_s), log_level='info'),"
+    " factory=factory)\n"
 )
 
 
@@ -43,7 +45,8 @@ class Program:
     http: httpx.Client
 
     def wait_status(self, status: int) -> httpx.Response:
-        end = time.monotonic() + 20
+        """/health once it has this status."""
+        end = time.monotonic() + 60
         while True:
             try:
                 answer = self.http.get("/health")
@@ -54,6 +57,14 @@ class Program:
             assert time.monotonic() < end
             time.sleep(0.02)
 
+    def wait_draining(self) -> httpx.Response:
+        """/health/ready once a signal has arrived."""
+        end = time.monotonic() + 20
+        while (answer := self.http.get("/health/ready")).json()["status"] != "draining":
+            assert time.monotonic() < end, answer.text
+            time.sleep(0.01)
+        return answer
+
     def engine(self) -> psutil.Process:
         (child,) = psutil.Process(self.process.pid).children()
         return child
@@ -61,17 +72,22 @@ class Program:
 
 @contextmanager
 def program(
-    model: Path | str, backend: str = "fast", factory: str = FACTORY, stderr: int = subprocess.PIPE
+    model: Path | str,
+    backend: str = "fast",
+    factory: str = FACTORY,
+    stderr: int = subprocess.PIPE,
+    drain_s: int = 60,
 ) -> Iterator[Program]:
     """stderr: a pipe holds 64 kB, then the server waits for its reader."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(model), backend, str(port), factory],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        stderr=stderr,
-    )
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+    with (
+        reserved_port() as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http,
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(model), backend, str(port), factory, str(drain_s)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+            stderr=stderr,
+        )
         try:
             yield Program(process, http)
         finally:
@@ -87,17 +103,20 @@ def test_idle_costs_no_cpu_and_sigterm_stops_cleanly(tiny_model: Path) -> None:
         body = {"model": "tiny", "prompt": "a", "max_tokens": 3, "temperature": 0}
         assert server.http.post("/v1/completions", json=body).json()["choices"][0]["text"] == "bcd"
         processes = [psutil.Process(server.process.pid), server.engine()]
-        time.sleep(0.3)
 
         def cpu_s() -> float:
             return sum(sum(process.cpu_times()[:2]) for process in processes)
 
-        before = cpu_s()
-        time.sleep(2)
-        assert cpu_s() - before <= 0.04  # the clock ticks in hundredths
+        def two_seconds() -> float:
+            before = cpu_s()
+            time.sleep(2)
+            return cpu_s() - before
+
+        # The clock ticks in hundredths; what follows the first request may take its time.
+        assert any(two_seconds() <= 0.04 for _ in range(5))
         engine = processes[1]
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(10) in (0, -signal.SIGTERM)
+        assert server.process.wait(20) in (0, -signal.SIGTERM)
         assert not engine.is_running()
 
 
@@ -118,7 +137,7 @@ def test_running_streams_finish_after_sigterm(tiny_model: Path) -> None:
             rest = list(lines)
         assert rest[-2] == "data: [DONE]"
         assert '"length"' in rest[-4]
-        server.process.wait(10)
+        server.process.wait(20)
 
 
 def test_interrupt_reaches_the_server_and_not_the_engine(tiny_model: Path) -> None:
@@ -131,7 +150,7 @@ def test_interrupt_reaches_the_server_and_not_the_engine(tiny_model: Path) -> No
         body = {"model": "tiny", "prompt": "a", "max_tokens": 3}
         assert server.http.post("/v1/completions", json=body).status_code == 200
         server.process.send_signal(signal.SIGINT)
-        server.process.wait(10)
+        server.process.wait(20)
         assert not engine.is_running()
 
 
@@ -141,13 +160,13 @@ def test_killing_the_server_ends_the_engine(tiny_model: Path) -> None:
         engine = server.engine()
         server.process.kill()
         server.process.wait()
-        gone, _ = psutil.wait_procs([engine], timeout=5)
+        gone, _ = psutil.wait_procs([engine], timeout=20)
         assert gone or engine.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_missing_model_ends_the_program_with_its_error(tmp_path: Path) -> None:
     with program(tmp_path / "nothing.gguf") as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         assert server.process.stderr is not None
         first, *_, last = server.process.stderr.read().decode().strip().splitlines()
         assert first.startswith("octavo: listening on http://127.0.0.1:")
@@ -155,10 +174,10 @@ def test_a_missing_model_ends_the_program_with_its_error(tmp_path: Path) -> None
         assert "nothing.gguf" in last
 
 
-def test_the_port_listens_while_the_engine_loads(tiny_model: Path) -> None:
+def test_the_port_listens_while_the_engine_loads(tmp_path: Path) -> None:
     """/health says what it waits for; completions are refused with 503 and Retry-After."""
-    factory = f"{__name__}:slow_to_load"
-    with live_server(tiny_model, factory=factory, wait=False) as server:
+    factory, model = f"{__name__}:slow_to_load", write_tiny_model(tmp_path)
+    with live_server(model, factory=factory, wait=False) as server:
         answer = server.wait_status(503)
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["status"] == "starting"
@@ -173,24 +192,36 @@ def test_the_port_listens_while_the_engine_loads(tiny_model: Path) -> None:
         assert "loading weights 43 %" in refused.json()["error"]["message"]
         assert server.metrics()["octavo:engine_up"] == 0
         assert server.http.get("/v1/models").status_code == 200
+        (model / "loaded").touch()
         server.wait_status(200)
         assert server.metrics()["octavo:engine_up"] == 1
 
 
-def slow_to_load(options: object, progress: object, located: object) -> object:
-    """A factory that takes its time and says so."""
-    from tests.serving.tiny_model import make_engine
+def slow_to_load(options: EngineOptions, progress: Progress, located: object) -> object:
+    """A factory that says how far it is and goes on when there is a file "loaded"."""
+    progress(43, 100, "loading weights")
+    while not (Path(options.model) / "loaded").exists():
+        time.sleep(0.01)
+    return make_engine(options, progress, located)
 
-    progress(43, 100, "loading weights")  # type: ignore[operator]
-    time.sleep(1.0)
-    return make_engine(options, progress, located)  # type: ignore[arg-type]
+
+def once_and_again(options: EngineOptions, progress: Progress, located: object) -> object:
+    """A factory that makes one engine, and the next one only when there is a file "again"."""
+    folder = Path(options.model)
+    if (folder / "once").exists():
+        while not (folder / "again").exists():
+            time.sleep(0.01)
+    (folder / "once").touch()
+    return make_engine(options, progress, located)
 
 
-def test_health_tells_of_a_dead_engine_and_recovers(tiny_model: Path) -> None:
-    with live_server(tiny_model) as server:
+def test_health_tells_of_a_dead_engine_and_recovers(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path)
+    with live_server(model, factory=f"{__name__}:once_and_again") as server:
         os.kill(server.client.pid, signal.SIGKILL)
-        answer = server.wait_status(503, timeout_s=2)
+        answer = server.wait_status(503)
         assert answer.json()["status"] == "restarting"
+        (model / "again").touch()
         server.wait_status(200)
         assert server.metrics()["octavo:engine_restarts_total"] == 1
         body = {"model": "tiny", "prompt": "a", "max_tokens": 3, "temperature": 0}
@@ -203,10 +234,14 @@ def test_a_full_queue_is_refused(tiny_model: Path) -> None:
         live_server(tiny_model, backend="slow", max_num_seqs=2, max_queue=2) as server,
         ThreadPoolExecutor(20) as threads,
     ):
-        jobs = [threads.submit(server.http.post, "/v1/completions", json=body) for _ in range(20)]
+        with server.engine_stopped():
+            jobs = [
+                threads.submit(server.http.post, "/v1/completions", json=body) for _ in range(20)
+            ]
+            wait_until(lambda: sum(job.done() for job in jobs) == 16)  # two rows, two may wait
         answers = [job.result() for job in jobs]
         refused = [answer for answer in answers if answer.status_code != 200]
-        assert 0 < len(refused) < 20
+        assert len(refused) == 16
         for answer in refused:
             assert answer.status_code == 429
             assert answer.headers["retry-after"] == "1"

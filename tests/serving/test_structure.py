@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.serving.live_server import LiveServer
+from tests.serving.tiny_model import VARIED
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SCHEMA = {
@@ -24,9 +25,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA, 
 
 
 def answer(server: LiveServer, path: str, **body: Any) -> tuple[str, str]:
-    """(text, finish_reason) of a request at temperature 1."""
+    """(text, finish_reason) of a request whose answers vary."""
     prompt = {"messages": [{"role": "user", "content": "a"}]} if path == CHAT else {"prompt": "a"}
-    body = {"model": "tiny", "temperature": 1, "seed": 1, "max_tokens": 200, **prompt, **body}
+    body = {"model": "tiny", "temperature": VARIED, "seed": 1, "max_tokens": 200, **prompt, **body}
     reply = server.http.post(path, json=body)
     assert reply.status_code == 200, reply.text
     choice = reply.json()["choices"][0]
@@ -143,9 +144,8 @@ class Switch(BaseModel):
     on: bool
 
 
-def test_the_official_client_parses_its_own_models(server: LiveServer) -> None:
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-    completion = client.chat.completions.parse(
+def test_the_official_client_parses_its_own_models(openai_client: openai.OpenAI) -> None:
+    completion = openai_client.chat.completions.parse(
         model="tiny", messages=[{"role": "user", "content": "a"}], response_format=Switch
     )
     parsed = completion.choices[0].message.parsed

@@ -431,13 +431,9 @@ class TestPrompt:
 
 
 class TestOfficialClient:
-    @pytest.fixture
-    def client(self, server: LiveServer) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-    def test_a_round_of_calls(self, client: openai.OpenAI) -> None:
+    def test_a_round_of_calls(self, openai_client: openai.OpenAI) -> None:
         messages: list[Any] = say(f"Ok.\n{CALL}\n{CALL_NOW}")
-        answer = client.chat.completions.create(
+        answer = openai_client.chat.completions.create(
             model=MODEL,
             messages=messages,
             tools=TOOLS,
@@ -450,7 +446,7 @@ class TestOfficialClient:
             {"role": "tool", "tool_call_id": call.id, "content": f"say:{n}"}
             for n, call in enumerate(message.tool_calls or ())
         ]
-        again = client.chat.completions.create(
+        again = openai_client.chat.completions.create(
             model=MODEL,
             messages=[*messages, message, *results],
             tools=TOOLS,  # type: ignore[arg-type]
@@ -459,8 +455,8 @@ class TestOfficialClient:
         )
         assert again.choices[0].message.content == "1"
 
-    def test_the_stream_helper_puts_calls_together(self, client: openai.OpenAI) -> None:
-        with client.chat.completions.stream(
+    def test_the_stream_helper_puts_calls_together(self, openai_client: openai.OpenAI) -> None:
+        with openai_client.chat.completions.stream(
             model=MODEL,
             messages=say(f"Ok.\n{CALL}\n{CALL_NOW}"),  # type: ignore[arg-type]
             tools=TOOLS,  # type: ignore[arg-type]

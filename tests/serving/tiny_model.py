@@ -3,7 +3,8 @@
 After any text the null backend writes the printable characters in order, starting behind the last
 one of the prompt (behind a line break: "A"), and ends with the end token after "~". But if a
 message before the answer has "say:" in it, the answer is what stands behind it, to the message's
-end.
+end. It is so sure of itself that it writes this at the usual temperature, too, whatever the seed:
+a test that wants answers to differ asks for VARIED or more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from octavo.backends import BACKENDS
 from octavo.backends.base import BackendOptions, Executable, Floats, Step
-from octavo.backends.null import PEAK, NullBackend, NullExecutable
+from octavo.backends.null import NullBackend, NullExecutable
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
 from octavo.engine.worker import Progress, load_engine
@@ -73,8 +74,17 @@ def _byte_letters() -> dict[int, str]:
     return table
 
 
-CLOSERS = b'"}],1'
+CLOSERS = (*b'"}],1', END)
 """Where a grammar forbids the wanted token: what ends a JSON value soonest, the best first."""
+ESCAPED = (*b"n", END)
+"""The same behind a backslash: a quote there would only begin the string all over again."""
+
+PEAK = 80.0
+"""Logit of the wanted token. What is not wanted has about 0, CLOSERS something between: each is
+so much likelier than the next that temperature 1 writes what temperature 0 does."""
+
+VARIED = 12.0
+"""A temperature at which about every third token is another than the wanted one."""
 
 
 def script(token: int, position: int) -> int:
@@ -117,15 +127,17 @@ class Scripted(NullExecutable):
         logits = super()._logits(step, row, context)
         sequence = int((step.query_start[1:] <= row).sum())
         tokens = self._read(step.block_table[sequence], int(step.positions[row]) + 1)
-        wanted = self.wanted(tokens)
+        last, wanted = int(tokens[-1]), self.wanted(tokens)
+        closers = ESCAPED if last == ord("\\") else CLOSERS
+        logits[list(closers)] = PEAK * np.linspace(0.7, 0.2, len(closers))
         if wanted is not None:
-            logits[:] = 0.0
-            logits[list(CLOSERS)] = [0.5, 0.4, 0.3, 0.2, 0.1]
-            logits[wanted] = 2 * PEAK
-        elif tokens[-1] == LAST:  # where a grammar forbids the end: close the string, the object
-            logits[[END, ord('"')]] = 2 * PEAK, PEAK
-        elif tokens[-1] == ord('"'):
-            logits[ord("}")] = PEAK - 3
+            logits[wanted] = PEAK
+        elif last == LAST:  # where a grammar forbids the end: close the string, the object
+            logits[[END, ord('"')]] = PEAK, 0.8 * PEAK
+        else:
+            logits[self._script(last, int(step.positions[row]))] = PEAK
+            if last == ord('"'):
+                logits[ord("}")] = 0.8 * PEAK
         return logits
 
 
