@@ -40,7 +40,7 @@ REFUSALS = {
 @pytest.mark.parametrize("with_tools", [False, True])
 def test_real_templates_render(with_tools):
     """The user's words are in the prompt; the known refusals are those of the baseline."""
-    folder = sdist_files(REQUIREMENT, "/llama.cpp/models/")
+    folder = sdist_files(REQUIREMENT, "/llama.cpp/models/templates/")
     paths = sorted(folder.glob("*.jinja"))
     assert len(paths) > 60
     for path in paths:

@@ -105,7 +105,8 @@ HISTORY = [
 
 def templates() -> dict[str, Path]:
     return {
-        path.stem: path for path in sdist_files(REQUIREMENT, "/llama.cpp/models/").glob("*.jinja")
+        path.stem: path
+        for path in sdist_files(REQUIREMENT, "/llama.cpp/models/templates/").glob("*.jinja")
     }
 
 
