@@ -19,6 +19,7 @@ class EnginePlan:
     """Bytes and counts of a planned engine; str() is the report people see.
 
     max_model_len: tokens of one request, prompt and output, that always fit.
+    notes: the checkpoint's own, such as what its storage format costs here.
     """
 
     model: str
@@ -31,6 +32,7 @@ class EnginePlan:
     max_model_len: int
     num_threads: int
     memory: Memory
+    notes: tuple[str, ...] = ()
 
     @property
     def kv_bytes(self) -> int:
@@ -57,6 +59,7 @@ class EnginePlan:
             ("", f"{self.kv_tokens:,} tokens, up to {self.max_model_len:,} a request"),
             ("total", f"{size(self.total_bytes)} of {size(memory.available)} available"),
             ("limit", f"{size(memory.limit)} ({memory.source})"),
+            *(("note", note) for note in self.notes),
         ]
         return "\n".join(f"{name:<9} {value}" for name, value in rows)
 

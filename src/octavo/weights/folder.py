@@ -7,8 +7,9 @@ from typing import Any
 
 from octavo.errors import FormatError, ModelNotFoundError
 from octavo.weights.names import map_names
+from octavo.weights.quantized import assemble, has_quantization, summary
 from octavo.weights.safetensors import SafetensorsFile, open_safetensors, parse_json_object
-from octavo.weights.tensor import Checkpoint
+from octavo.weights.tensor import Checkpoint, DerivedTensor, Tensor
 
 MAX_JSON_BYTES = 64 * 1024 * 1024
 SINGLE_FILE = "model.safetensors"
@@ -32,18 +33,35 @@ def open_folder(path: Path) -> Checkpoint:
     """
     config = read_json(path / "config.json")
     homes = _open_files(path)
-    names = map_names(homes, config)
     maps = {file.path: file.map for file in homes.values()}
     there = {name: path / file for name, file in EXTRAS.items() if (path / file).exists()}
+    tensors = _tensors(path, config, homes)
     return Checkpoint(
         path=path,
         format="safetensors",
         metadata=config,
-        tensors={name: homes[stored].tensor(stored, name) for stored, name in names.items()},
+        tensors=tensors,
         file_bytes=sum(file_map.array().size for file_map in maps.values()),
         extras={name: read_json(file) for name, file in there.items()},
         maps=tuple(maps.values()),
+        notes=summary(tensors),
     )
+
+
+def _tensors(
+    path: Path, config: dict[str, Any], homes: dict[str, SafetensorsFile]
+) -> dict[str, Tensor]:
+    """By canonical name. Weights that lie in several quantized parts become one tensor each."""
+    stored: dict[str, DerivedTensor | None] = dict.fromkeys(homes)
+    if has_quantization(config):
+        stored = assemble(path, config, homes)
+    tensors: dict[str, Tensor] = {}
+    for stored_name, name in map_names(stored, config).items():
+        derived = stored[stored_name]
+        tensors[name] = (
+            derived.named(name) if derived else homes[stored_name].tensor(stored_name, name)
+        )
+    return tensors
 
 
 def _open_files(path: Path) -> dict[str, SafetensorsFile]:

@@ -150,6 +150,7 @@ class Checkpoint:
         In lists of strings, bytes that are not UTF-8 become lone surrogates:
         `.encode("utf-8", "surrogateescape")` gives them back.
     maps: the mapped files that tensors view; a checkpoint made in memory has none.
+    notes: lines that whoever loads it should see, such as what a storage format costs here.
     """
 
     path: Path
@@ -159,6 +160,7 @@ class Checkpoint:
     file_bytes: int
     extras: dict[str, Any] = field(default_factory=dict)
     maps: tuple[FileMap, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def release(self, tensor: Tensor) -> None:
         """Tell the OS that a tensor's mapped pages may go (MADV_DONTNEED); data stays readable.

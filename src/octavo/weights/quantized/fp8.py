@@ -1,0 +1,102 @@
+"""8-bit floats (e4m3) with scales: of the whole, of each row, or of blocks of 128 x 128 (DeepSeek).
+
+weight F8_E4M3 [N, K]; weight_scale_inv [N/128, K/128] in blocks, or weight_scale of one number or
+of [N] or [N, 1]; in spite of its name the first is multiplied too. input_scale is for other
+kernels: activations are quantized here by groups of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.errors import FormatError
+from octavo.weights.quantized.choose import HALF
+from octavo.weights.quantized.fields import Fields
+from octavo.weights.quantized.origins import FloatOrigin, Floats
+from octavo.weights.quantized.parts import FLOATS, Module, Part
+from octavo.weights.tensor import DerivedTensor
+
+SCALES = (*FLOATS, "F8_E8M0")
+_KNOWN = (
+    *("quant_method", "fmt", "activation_scheme", "weight_block_size", "scale_fmt"),
+    *("modules_to_not_convert", "ignored_layers", "activation_scale_ub"),
+)
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """block: rows and columns that share a scale; None: scales of rows or of the whole."""
+
+    block: tuple[int, int] | None
+    endings = (
+        *(".weight", ".weight_scale_inv", ".weight_scale", ".input_scale", ".activation_scale"),
+        ".input_scale_ub",
+    )
+    marks = (".weight_scale_inv", ".weight_scale")
+    result = ".weight"
+
+    def weight(self, module: Module) -> DerivedTensor:
+        """See table.Method."""
+        n, k = module.part(".weight").check(("F8_E4M3",), None, None).shape
+        ending = ".weight_scale_inv" if module.has(".weight_scale_inv") else ".weight_scale"
+        scale = module.part(ending)
+        if self.block is not None:
+            scale.check(SCALES, -(-n // self.block[0]), -(-k // self.block[1]))
+        else:
+            check_scale(scale, n)
+        origin = E4m3Origin(module, scale, self.block)
+        return DerivedTensor(f"{module.name}.weight", (n, k), HALF, origin)
+
+
+def check_scale(part: Part, rows: int) -> None:
+    """Raise FormatError unless it is one number, or one a row."""
+    shapes: list[tuple[int, ...]] = [(), (1,), (1, 1), (rows,), (rows, 1)]
+    if part.dtype not in SCALES or part.shape not in shapes:
+        got = f"{part.dtype} {list(part.shape)}"
+        raise FormatError(f"{part.where}: got {got}, expected floats, one or one a row of {rows}")
+
+
+class E4m3Origin(FloatOrigin):
+    """scale: as Fp8 and compressed-tensors have it; block as in Fp8."""
+
+    def __init__(self, module: Module, scale: Part, block: tuple[int, int] | None) -> None:
+        super().__init__(module)
+        self._scale = scale
+        self._block = block
+
+    def values(self) -> Floats:
+        weight = self.module.part(".weight").floats()
+        scale = self._scale.floats()
+        if self._block is None:
+            return weight * (scale.reshape(-1, 1) if scale.ndim else scale)
+        n, k = weight.shape
+        by_row = np.repeat(scale, self._block[0], axis=0)[:n]
+        return weight * np.repeat(by_row, self._block[1], axis=1)[:, :k]
+
+
+def read(fields: Fields) -> Fp8:
+    """DeepSeek's, Qwen's and vLLM's own kind."""
+    fields.only(_KNOWN)
+    fields.choice("fmt", ("e4m3",), "e4m3")
+    fields.choice("activation_scheme", ("dynamic", "static"), "dynamic")
+    return Fp8(block_of(fields, "weight_block_size"))
+
+
+def read_fbgemm(fields: Fields) -> Fp8:
+    """Meta's: a scale for each row."""
+    fields.only(_KNOWN)
+    return Fp8(None)
+
+
+def block_of(fields: Fields, key: str) -> tuple[int, int] | None:
+    """Two sizes above 0, or None."""
+    value = fields.values.get(key)
+    if value is None:
+        return None
+    sizes = value if isinstance(value, list) else []
+    whole = all(isinstance(s, int) and not isinstance(s, bool) and 0 < s < 1 << 24 for s in sizes)
+    if len(sizes) != 2 or not whole:
+        raise fields.error(key, "two sizes above 0")
+    return sizes[0], sizes[1]

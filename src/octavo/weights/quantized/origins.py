@@ -1,0 +1,127 @@
+"""What quantized weights are made from, and how they become blocks that kernels read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import FormatError
+from octavo.weights.quantized.parts import Module
+from octavo.weights.scheme import Scheme
+
+GROUP = 32
+"""Elements of a native block."""
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Integers:
+    """w[n, k] = q[n, k] * scale[n, group of k]. q: int16 [N, K], less its zero point. scales:
+    [N, G]. group_of: the group of each column, [K]; None: G equal runs of columns."""
+
+    q: NDArray[np.int16]
+    scales: Floats
+    group_of: NDArray[np.int64] | None = None
+
+    def values(self) -> Floats:
+        """In float32."""
+        n, groups = self.scales.shape
+        if self.group_of is not None:
+            return self.q * self.scales[:, self.group_of]
+        runs = self.q.reshape(n, groups, -1) * self.scales[:, :, None]
+        return runs.reshape(self.q.shape)
+
+
+class QuantizedOrigin(ABC):
+    """Parts of a module read as the weight's numbers. See weights.tensor.Origin."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    @property
+    def sources(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes of all parts."""
+        return tuple(part.data for part in self.module.parts.values())
+
+    @abstractmethod
+    def values(self) -> Floats:
+        """The numbers in float32, by the format's definition."""
+
+    @abstractmethod
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        """The numbers as `scheme`."""
+
+    def _halves(self) -> NDArray[np.uint8]:
+        with np.errstate(over="ignore"):
+            halves = self.values().astype(np.float16)
+        if np.isinf(halves).any():
+            raise FormatError(f"{self._where()}: weights beyond the range of half precision")
+        return halves.reshape(-1).view(np.uint8)
+
+    def _where(self) -> str:
+        path = next(iter(self.module.parts.values())).file.path
+        return f"{path}: module '{self.module.name}'"
+
+
+class IntegerOrigin(QuantizedOrigin):
+    """Integers with scales: blocks of a scheme that holds them, or half precision."""
+
+    @abstractmethod
+    def integers(self) -> Integers:
+        """Read the parts."""
+
+    def values(self) -> Floats:
+        return self.integers().values()
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        if scheme.block_elems == 1:
+            return self._halves()
+        found = self.integers()
+        low, high = RANGES[scheme.name]
+        if found.q.min() < low or found.q.max() > high:
+            got = f"{found.q.min()} to {found.q.max()}"
+            raise FormatError(
+                f"{self._where()}: integers less their zero points: got {got}, expected"
+                f" {low} to {high} by the quantization config"
+            )
+        return integer_blocks(scheme.name, found.q, self._half_scales(found.scales))
+
+    def _half_scales(self, scales: Floats) -> NDArray[np.float16]:
+        with np.errstate(over="ignore"):
+            halves = scales.astype(np.float16)
+        if not np.isfinite(halves).all():
+            got = f"{scales.min():g} to {scales.max():g}"
+            raise FormatError(f"{self._where()}: scales: got {got}, expected finite, below 65504")
+        return halves
+
+
+class FloatOrigin(QuantizedOrigin):
+    """Numbers that only half precision comes near to."""
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        return self._halves()
+
+
+RANGES = {"Q4_0": (-8, 7), "Q5_0": (-16, 15), "Q8_0": (-128, 127)}
+"""Native schemes of w = d * q, and the integers that each holds exactly; the smallest first."""
+
+
+def integer_blocks(
+    name: str, q: NDArray[np.int16], scales: NDArray[np.float16]
+) -> NDArray[np.uint8]:
+    """q [N, K] with scales [N, G], K / G a multiple of 32, as GGUF blocks, flat."""
+    runs = q.reshape(-1, GROUP)
+    repeats = len(runs) // scales.size
+    d = np.repeat(scales.reshape(-1), repeats)[:, None].view(np.uint8)
+    if name == "Q8_0":
+        return np.concatenate([d, runs.astype(np.int8).view(np.uint8)], axis=1).reshape(-1)
+    unsigned: NDArray[np.uint8] = (runs - RANGES[name][0]).astype(np.uint8)
+    low = unsigned & np.uint8(15)
+    pairs = low[:, :16] | low[:, 16:] << np.uint8(4)
+    if name == "Q4_0":
+        return np.concatenate([d, pairs], axis=1).reshape(-1)
+    fifth = np.packbits(unsigned >> np.uint8(4), axis=1, bitorder="little")
+    return np.concatenate([d, fifth, pairs], axis=1).reshape(-1)

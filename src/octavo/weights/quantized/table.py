@@ -1,0 +1,61 @@
+"""The table of quantized safetensors: which methods are read, and what each becomes.
+
+| method | stored | becomes |
+|---|---|---|
+| awq | 4-bit integers, zero points, half scales a group | Q5_0, exactly |
+| gptq, sym | 2, 3, 4 or 8-bit integers, half scales a group | Q4_0 (2, 3, 4 bits), Q8_0, exactly |
+| gptq, not sym | the same and zero points | Q4_0 (2, 3 bits), Q5_0 (4), exactly; F16 (8) |
+| gptq, desc_act | the same, columns of a group spread over the row | F16 |
+| compressed-tensors pack-quantized | 2 to 8-bit integers | as gptq |
+| compressed-tensors int-quantized | int8 | Q8_0 (symmetric), else F16 |
+| compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | F16 |
+| compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | F16 |
+| bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
+| bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
+| mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1 floats, powers of two of 32 | Q5_0 |
+
+"Exactly": the integers are kept, and the scales are in half precision as in the file. A scale that
+the file has in bfloat16 or float32 is rounded to half precision (1 part in 2048 at most, above
+6e-5); F16 rounds each weight likewise. Groups that are no multiple of 32 columns become F16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from octavo.weights.quantized import awq, bitsandbytes, compressed, fp8, gptq, mxfp4
+from octavo.weights.quantized.fields import Fields
+from octavo.weights.quantized.parts import Module
+from octavo.weights.tensor import DerivedTensor
+
+
+class Method(Protocol):
+    """One way of storing quantized weights, as a config describes it.
+
+    endings: of the names of a weight's parts; `result`: of the weight's own name. marks: those of
+    `endings` that show a module to be quantized.
+    """
+
+    @property
+    def endings(self) -> tuple[str, ...]: ...
+    @property
+    def marks(self) -> tuple[str, ...]: ...
+    @property
+    def result(self) -> str: ...
+
+    def weight(self, module: Module) -> DerivedTensor:
+        """Checks the parts' dtypes and shapes; the numbers are read later."""
+        ...
+
+
+METHODS: Mapping[str, Callable[[Fields], Method]] = {
+    "awq": awq.read,
+    "gptq": gptq.read,
+    "compressed-tensors": compressed.read,
+    "fp8": fp8.read,
+    "fbgemm_fp8": fp8.read_fbgemm,
+    "bitsandbytes": bitsandbytes.read,
+    "mxfp4": mxfp4.read,
+}
+"""By quant_method. Each reads the config and refuses what it does not know."""

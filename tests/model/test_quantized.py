@@ -1,0 +1,166 @@
+"""Quantized safetensors: each method on a tiny model, against the same weights in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.backends import BackendOptions, Executable, get_backend
+from octavo.backends.testing import run_tokens
+from octavo.models import build_graph, config_from, fit_tensors
+from octavo.weights import dequantize, open_checkpoint
+from tests.support import quantized as make
+
+FAMILIES = Path(__file__).parent.parent / "fixtures" / "families"
+BASE = FAMILIES / "llama-yarn"
+BASES = {"gptq-3": FAMILIES / "gemma"}
+"""Three bits of every output must fill whole words, which 16 outputs do not."""
+TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 40)]
+
+
+def _compressed(fmt: str, **weights: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": fmt,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+
+
+def _int(bits: int, strategy: str = "group", group: int = 32, **more: Any) -> dict[str, Any]:
+    sizes = {"group_size": group} if strategy == "group" else {}
+    return {
+        "num_bits": bits,
+        "type": "int",
+        "symmetric": True,
+        "strategy": strategy,
+        **sizes,
+        **more,
+    }
+
+
+def _gptq(bits: int = 4, **more: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": False} | more
+
+
+BNB4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+PACK, FLOAT = "pack-quantized", {"num_bits": 8, "type": "float", "symmetric": True}
+
+METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
+    "awq": (AWQ, partial(make.awq, group=32), "Q5_0"),
+    "gptq": (_gptq(), partial(make.gptq, group=32), "Q4_0"),
+    "gptq-zeros": (
+        _gptq(sym=False),
+        partial(make.gptq, group=32, symmetric=False),
+        "Q5_0",
+    ),
+    "gptq-v2": (
+        _gptq(sym=False, checkpoint_format="gptq_v2"),
+        partial(make.gptq, group=32, symmetric=False, second=True),
+        "Q5_0",
+    ),
+    "gptq-act-order": (
+        _gptq(desc_act=True, group_size=16),
+        partial(make.gptq, group=16, spread=True),
+        "F16",
+    ),
+    "gptq-8": (_gptq(8), partial(make.gptq, group=32, bits=8), "Q8_0"),
+    "gptq-8-zeros": (
+        _gptq(8, sym=False),
+        partial(make.gptq, group=32, bits=8, symmetric=False),
+        "F16",
+    ),
+    "gptq-3": (_gptq(3, sym=False), partial(make.gptq, group=32, bits=3, symmetric=False), "Q4_0"),
+    "gptq-2": (_gptq(2, sym=False), partial(make.gptq, group=32, bits=2, symmetric=False), "Q4_0"),
+    "ct-int4": (_compressed(PACK, **_int(4)), partial(make.pack_quantized, group=32), "Q4_0"),
+    "ct-int4-zeros": (
+        _compressed(PACK, **_int(4, symmetric=False)),
+        partial(make.pack_quantized, group=32, symmetric=False),
+        "Q5_0",
+    ),
+    "ct-int4-act-order": (
+        _compressed(PACK, **_int(4, group=16, actorder="group")),
+        partial(make.pack_quantized, group=16, spread=True),
+        "F16",
+    ),
+    "ct-int8": (
+        _compressed(PACK, **_int(8)),
+        partial(make.pack_quantized, group=32, bits=8),
+        "Q8_0",
+    ),
+    "ct-w8a8": (_compressed("int-quantized", **_int(8, "channel")), make.int_quantized, "Q8_0"),
+    "ct-w8a8-zeros": (
+        _compressed("int-quantized", **_int(8, "channel", symmetric=False)),
+        partial(make.int_quantized, symmetric=False),
+        "F16",
+    ),
+    "ct-fp8": (_compressed("float-quantized", **FLOAT, strategy="channel"), make.fp8, "F16"),
+    "ct-mxfp4": (
+        _compressed(
+            "mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32
+        ),
+        make.mxfp4,
+        "Q5_0",
+    ),
+    "ct-nvfp4": (
+        _compressed(
+            "nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16
+        ),
+        make.nvfp4,
+        "F16",
+    ),
+    "fp8-block": (
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [24, 24]},
+        partial(make.fp8, scale="block", block=24),
+        "F16",
+    ),
+    "fp8": ({"quant_method": "fp8"}, partial(make.fp8, scale="whole"), "F16"),
+    "fbgemm": ({"quant_method": "fbgemm_fp8"}, make.fp8, "F16"),
+    "nf4": (BNB4, partial(make.bnb4, nested=False), "F16"),
+    "nf4-double": (BNB4, make.bnb4, "F16"),
+    "fp4": (BNB4 | {"bnb_4bit_quant_type": "fp4"}, partial(make.bnb4, kind="fp4"), "F16"),
+    "bnb-int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, make.bnb8, "Q8_0"),
+}
+
+
+def _open(folder: Path, backend: str, weights: str) -> Executable:
+    checkpoint = open_checkpoint(folder)
+    config = config_from(checkpoint)
+    checkpoint = fit_tensors(config, checkpoint)
+    graph = build_graph(config, checkpoint.tensors)
+    options = BackendOptions(weights=weights, kv_dtype="f32", max_tokens=64, max_seqs=64)
+    return get_backend(backend).compile(graph, checkpoint, config, options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_and_logits(method: str, tmp_path: Path) -> None:
+    settings, pack, scheme = METHODS[method]
+    quantized, dense = make.write_pair(BASES.get(method, BASE), tmp_path, settings, pack)
+    checkpoint, wanted = open_checkpoint(quantized), open_checkpoint(dense)
+    assert checkpoint.tensors.keys() == wanted.tensors.keys()
+    for name, tensor in checkpoint.tensors.items():
+        np.testing.assert_array_equal(dequantize(tensor), dequantize(wanted.tensors[name]))
+    assert checkpoint.tensors["blk.0.ffn_down.weight"].scheme.name == scheme
+    expected = run_tokens(_open(dense, "reference", "float"), TOKENS, 40)
+    logits = run_tokens(_open(quantized, "reference", "native"), TOKENS, 7)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
+    as_float = run_tokens(_open(quantized, "cpu", "float"), TOKENS, 40)
+    np.testing.assert_allclose(as_float, expected, rtol=0, atol=2e-2)
+    native = _open(quantized, "cpu", "native")
+    whole = run_tokens(native, TOKENS, 40)
+    np.testing.assert_array_equal(run_tokens(native, TOKENS, 13), whole)
+    assert np.std(whole - expected) < 0.05 * np.std(expected)  # activations are int8
+
+
+def test_the_note_says_what_it_costs(tmp_path: Path) -> None:
+    folder, _ = make.write_pair(BASE, tmp_path, *METHODS["awq"][:2])
+    (note,) = open_checkpoint(folder).notes
+    assert note.startswith("quantized weights: 14 as Q5_0; 0.0 MB")
