@@ -8,12 +8,10 @@ that GGUF adds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.encoder_names import (
     BERT_LAYER,
     BERT_TOP,
@@ -24,57 +22,9 @@ from octavo.weights.encoder_names import (
     OLD_NORMS,
     ROBERTA_TOP,
 )
-
-_ATTENTION = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-}
-_GATED_MLP = {
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_TOP = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "model.norm.bias": "output_norm.bias",
-    "model.embed_positions.weight": "position_embd.weight",
-    "lm_head.weight": "output.weight",
-}
-# Buffers that old exports stored; they are computed from the config.
-_IGNORED = re.compile(
-    r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$|\.attn\.(masked_)?bias$"
-    r"|\.attention\.(masked_)?bias$|(^|\.)embeddings\.position_ids$"
-)
-_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
-
-
-@dataclass(frozen=True)
-class FamilyNames:
-    """One family's names.
-
-    layer: module path inside a layer -> canonical name; each has a weight.
-    biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
-    optional: those of `layer`'s keys that not every model or layer has. rename: other spellings of
-    a name's beginning -> the usual ones, endings: of its end. positions: there is a table of
-    learned positions. strip: prefix to take off every name; names that start with one of `skip`
-    are left out. top: names outside the layers; needed: the canonical ones that must be there.
-    """
-
-    layer: Mapping[str, str]
-    biases: frozenset[str] = frozenset()
-    may_bias: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
-    rename: tuple[tuple[str, str], ...] = ()
-    positions: bool = False
-    strip: str = ""
-    skip: tuple[str, ...] = ()
-    endings: tuple[tuple[str, str], ...] = ()
-    top: Mapping[str, str] = field(default_factory=lambda: _TOP)
-    needed: frozenset[str] = frozenset({"token_embd.weight", "output_norm.weight"})
-
+from octavo.weights.naming import ATTENTION as _ATTENTION
+from octavo.weights.naming import GATED_MLP as _GATED_MLP
+from octavo.weights.naming import FamilyNames, map_by
 
 _LLAMA = FamilyNames(
     {
@@ -296,96 +246,4 @@ def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str
     Raises UnsupportedError for an unknown family, FormatError listing all unexpected and missing
     names at once.
     """
-    family = _family(config)
-    stored = list(stored)
-    num_layers = _num_layers(config, len(stored))
-    mapped: dict[str, str] = {}
-    found: set[str] = set()
-    unexpected: list[str] = []
-    for name in stored:
-        if name.startswith(family.skip) or _IGNORED.search(name):
-            continue
-        canonical = _canonical(_usual(name, family), family, num_layers)
-        if canonical is None or canonical in found:
-            unexpected.append(name)
-        else:
-            mapped[name] = canonical
-            found.add(canonical)
-    _check(unexpected, sorted(_expected(family, num_layers, config) - found))
-    if config.get("tie_word_embeddings") is True:
-        mapped = {name: value for name, value in mapped.items() if value != "output.weight"}
-    return mapped
-
-
-def _usual(name: str, family: FamilyNames) -> str:
-    name = name.removeprefix(family.strip)
-    for old, new in family.rename:
-        if name.startswith(old):
-            name = new + name.removeprefix(old)
-            break
-    for old, new in family.endings:
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
-
-
-def _family(config: Mapping[str, Any]) -> FamilyNames:
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise UnsupportedError(
-            f"weights: config.json has model_type {model_type!r:.80}, which is not supported yet;"
-            f" expected one of {', '.join(FAMILIES)}"
-        )
-    return FAMILIES[model_type]
-
-
-def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
-    text_config = config.get("text_config")
-    holder = text_config if isinstance(text_config, dict) else config
-    value = holder.get("num_hidden_layers", holder.get("n_layer", holder.get("n_layers")))
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= num_tensors:
-        raise FormatError(
-            f"weights: config.json has num_hidden_layers {value!r:.80}, expected at least 1 and no"
-            f" more than the {num_tensors} tensors there are"
-        )
-    return value
-
-
-def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
-    if name in family.top:
-        return family.top[name]
-    match = _LAYER.fullmatch(name)
-    if match is None or int(match[1]) >= num_layers or match[2] not in family.layer:
-        return None
-    if match[3] == "bias" and match[2] not in family.biases | family.may_bias:
-        return None
-    return f"blk.{match[1]}.{family.layer[match[2]]}.{match[3]}"
-
-
-def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -> set[str]:
-    parts = [f"{name}.weight" for path, name in family.layer.items() if path not in family.optional]
-    parts += [f"{family.layer[path]}.bias" for path in family.biases]
-    names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
-    names |= family.needed
-    if family.positions:
-        names.add("position_embd.weight")
-    if config.get("tie_word_embeddings") is False and "lm_head.weight" in family.top:
-        names.add("output.weight")
-    return names
-
-
-def _check(unexpected: list[str], missing: list[str]) -> None:
-    if not unexpected and not missing:
-        return
-    problems = []
-    if unexpected:
-        problems.append(f"{len(unexpected)} unexpected ({_some(unexpected)})")
-    if missing:
-        problems.append(f"{len(missing)} missing ({_some(missing)})")
-    raise FormatError(f"weights: tensor names do not fit the config: {', '.join(problems)}")
-
-
-def _some(names: list[str], limit: int = 8) -> str:
-    more = f", and {len(names) - limit} more" if len(names) > limit else ""
-    # ascii(): names are untrusted, and a lone surrogate could not be printed.
-    return ", ".join(ascii(name[:120])[1:-1] for name in names[:limit]) + more
+    return map_by(FAMILIES, stored, config)
