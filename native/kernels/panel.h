@@ -87,6 +87,8 @@ struct QuantizedRows {
   uint8_t* data = nullptr;  // not owned
 
   static size_t bytes(int64_t rows, int64_t k);
+  // What `in` uses for just these rows.
+  static size_t exact_bytes(int64_t rows, int64_t k);
   // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
   // of rows about to be multiplied: the tile size is chosen so that the tiles come out even.
   static QuantizedRows in(void* memory, int64_t rows, int64_t k);

@@ -101,6 +101,11 @@ size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
   return round_up(static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)), 64);
 }
 
+size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k) {
+  const QuantizedRows x = in(nullptr, rows, k);
+  return static_cast<size_t>((rows + x.tile - 1) / x.tile) * x.tile_stride();
+}
+
 QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
   QuantizedRows x;
   x.k = k;

@@ -112,9 +112,8 @@ void Executor::pack(const std::vector<Raw>& tensors) {
 }
 
 size_t Executor::buffer_bytes(int64_t width, bool quantized) const {
-  const int64_t rows = std::max(max_tokens_, max_rows_);
-  if (quantized) return aligned(QuantizedRows::bytes(rows, width));
-  return aligned(static_cast<size_t>(rows * width) * sizeof(float));
+  if (quantized) return aligned(QuantizedRows::bytes(most_rows(), width));
+  return aligned(static_cast<size_t>(most_rows() * width) * sizeof(float));
 }
 
 int Executor::place_buffer(int64_t width, bool quantized, size_t offset) {
@@ -122,23 +121,28 @@ int Executor::place_buffer(int64_t width, bool quantized, size_t offset) {
   Buffer b;
   b.width = width;
   buffers_.push_back(b);
-  placements_.emplace_back(offset, quantized);
+  const Form form = quantized ? Form::kQuantized : Form::kFloat;
+  locations_.push_back({offset, buffer_bytes(width, quantized), form});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Executor::place_scratch(size_t bytes, size_t offset) {
+  require(offset % kAlign == 0, "buffer offsets are multiples of 64");
+  buffers_.emplace_back();
+  locations_.push_back({offset, bytes, Form::kScratch});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
 void Executor::allocate_arena(size_t bytes) {
   arena_ = Arena(bytes);
-  const int64_t rows = std::max(max_tokens_, max_rows_);
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    const auto [offset, quantized] = placements_[i];
+    const Location& at = locations_[i];
     Buffer& b = buffers_[i];
-    require(offset + buffer_bytes(b.width, quantized) <= bytes, "a buffer lies outside the arena");
-    uint8_t* p = arena_.data() + offset;
-    if (quantized) {
-      b.q8 = QuantizedRows::in(p, rows, b.width);
-    } else {
-      b.f32 = reinterpret_cast<float*>(p);
-    }
+    require(at.offset + at.bytes <= bytes, "a buffer lies outside the arena");
+    uint8_t* p = arena_.data() + at.offset;
+    if (at.form == Form::kQuantized) b.q8 = QuantizedRows::in(p, most_rows(), b.width);
+    if (at.form == Form::kFloat) b.f32 = reinterpret_cast<float*>(p);
+    if (at.form == Form::kScratch) b.bytes = p;
   }
 }
 

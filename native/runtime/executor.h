@@ -4,6 +4,7 @@
 // instructions -> define_kv -> allocate_kv -> run. Used by one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -45,8 +46,10 @@ class Executor {
   void pack(const std::vector<Raw>& tensors);
 
   // Activations. An offset is chosen by the caller, who knows lifetimes.
+  int64_t most_rows() const { return std::max(max_tokens_, max_rows_); }
   size_t buffer_bytes(int64_t width, bool quantized) const;
   int place_buffer(int64_t width, bool quantized, size_t offset);
+  int place_scratch(size_t bytes, size_t offset);
   void allocate_arena(size_t bytes);
 
   void add(std::unique_ptr<Instruction> instruction);
@@ -107,7 +110,13 @@ class Executor {
   size_t weight_bytes_ = 0;
   Arena weights_;
   std::vector<Buffer> buffers_;
-  std::vector<std::pair<size_t, bool>> placements_;  // offset, quantized
+  enum class Form { kFloat, kQuantized, kScratch };
+  struct Location {
+    size_t offset;
+    size_t bytes;
+    Form form;
+  };
+  std::vector<Location> locations_;  // of the buffers in the arena
   Arena arena_;
   KvMemory kv_;
   Arena kv_arena_;

@@ -5,11 +5,12 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/expert_layout.h"
 #include "runtime/step.h"
 
 namespace octavo {
 
-enum class Activation : int32_t { kNone, kSilu, kGelu, kGeluErf };
+enum class Activation : int32_t { kNone, kSilu, kGelu, kGeluErf, kClampedSwiglu };
 enum class Elementwise : int32_t {
   kAdd,
   kMul,
@@ -23,6 +24,7 @@ enum class Elementwise : int32_t {
 };
 // What chooses a token's row of a table.
 enum class EmbedBy : int32_t { kTokens, kPositions, kTypes };
+enum class ExpertScores : int32_t { kSoftmax, kSigmoid, kChosenSoftmax };
 
 // buffer[t] = table row tokens[t], positions[t] + offset, or types[t], times scale.
 struct EmbedSpec {
@@ -158,6 +160,48 @@ struct ElementwiseSpec {
   float value;
 };
 
+// out = ids of the top_k best of each row's scores, then their weights. See graph/ops.py.
+struct RouteSpec {
+  Rows rows;
+  int in;
+  int out;
+  std::vector<float> bias;  // empty: none
+  int64_t top_k;
+  ExpertScores scores;
+  bool normalize;
+  float scale;
+  int64_t num_groups;
+  int64_t top_groups;
+  bool by_top2;  // else a group counts as its best
+};
+
+// out = (residual +) the weighted sum of each row's experts.
+struct ExpertsSpec {
+  Rows rows;
+  int in;
+  int routes;
+  int scratch;
+  int out;
+  int residual;           // -1: none
+  std::vector<int> gate;  // one matrix an expert
+  std::vector<int> up;
+  std::vector<int> down;
+  std::vector<float> gate_bias;  // [expert][hidden]; empty: none
+  std::vector<float> up_bias;
+  std::vector<float> down_bias;  // [expert][features]
+  Activation activation;
+  float alpha;
+  float limit;
+};
+
+// out = in * sigmoid(gate of the row)
+struct GateRowsSpec {
+  Rows rows;
+  int in;
+  int gate;
+  int out;
+};
+
 // out[r] = in[logit_rows[r]]
 struct SelectSpec {
   int in;
@@ -188,6 +232,10 @@ std::unique_ptr<Instruction> make(HeadLinearSpec spec);
 std::unique_ptr<Instruction> make(LatentWriteSpec spec);
 std::unique_ptr<Instruction> make(LatentAttentionSpec spec);
 std::unique_ptr<Instruction> make(ElementwiseSpec spec);
+std::unique_ptr<Instruction> make(RouteSpec spec);
+std::unique_ptr<Instruction> make(GateRowsSpec spec);
+// One after the other; they share the scratch.
+std::vector<std::unique_ptr<Instruction>> make(ExpertsSpec spec, const ExpertSizes& sizes);
 std::unique_ptr<Instruction> make(SelectSpec spec);
 std::unique_ptr<Instruction> make(MeanSpec spec);
 std::unique_ptr<Instruction> make(OutputSpec spec);

@@ -72,6 +72,8 @@ struct RuntimeKernels {
   void (*silu_mul)(float* gate, const float* up, int64_t n);
   void (*gelu_mul)(float* gate, const float* up, int64_t n);
   void (*gelu_erf_mul)(float* gate, const float* up, int64_t n);
+  // gate = g * sigmoid(alpha * g) * (u + 1), g = min(gate, limit), u = clamp(up, -limit, limit)
+  void (*clamped_swiglu)(float* gate, const float* up, int64_t n, float alpha, float limit);
   void (*silu)(const float* x, float* out, int64_t n);
   void (*gelu)(const float* x, float* out, int64_t n);
   void (*gelu_erf)(const float* x, float* out, int64_t n);
@@ -80,6 +82,8 @@ struct RuntimeKernels {
   void (*add)(const float* a, const float* b, float* out, int64_t n);
   void (*mul)(const float* a, const float* b, float* out, int64_t n);
   void (*scale)(const float* x, float* out, int64_t n, float factor);
+  // out += x * factor
+  void (*add_scaled)(float* out, const float* x, int64_t n, float factor);
   // Rotates one head in place; cs holds cos[half] then sin[half].
   void (*rope)(float* head, const float* cs, int64_t half, bool interleaved);
   // Writes one head of one token at offset `at` of a block: k and v have head_dim floats.

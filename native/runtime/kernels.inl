@@ -102,6 +102,14 @@ void gelu_mul(float* gate, const float* up, int64_t n) {
 void gelu_erf_mul(float* gate, const float* up, int64_t n) {
   map2(gate, up, gate, n, [](Vec g, Vec u) { return mul(gelu_erf_vec(g), u); });
 }
+void clamped_swiglu(float* gate, const float* up, int64_t n, float alpha, float limit) {
+  const Vec a = set1(-alpha), most = set1(limit), least = set1(-limit), one = set1(1.0f);
+  map2(gate, up, gate, n, [&](Vec g, Vec u) {
+    g = min(g, most);
+    u = min(max(u, least), most);
+    return mul(div(g, add(one, exp_vec(mul(a, g)))), add(u, one));
+  });
+}
 void silu(const float* x, float* out, int64_t n) {
   map1(x, out, n, silu_vec);
 }
@@ -127,6 +135,11 @@ void mul_rows(const float* a, const float* b, float* out, int64_t n) {
 void scale_rows(const float* x, float* out, int64_t n, float factor) {
   const Vec f = set1(factor);
   map1(x, out, n, [&](Vec a) { return mul(a, f); });
+}
+
+void add_scaled(float* out, const float* x, int64_t n, float factor) {
+  const Vec f = set1(factor);
+  map2(out, x, out, n, [&](Vec a, Vec b) { return fma(b, f, a); });
 }
 
 void rope(float* head, const float* cs, int64_t half, bool interleaved) {

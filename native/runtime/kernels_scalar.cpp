@@ -6,8 +6,9 @@ namespace octavo {
 
 extern const RuntimeKernels kernels_scalar;
 const RuntimeKernels kernels_scalar = {
-    "scalar", KvType::kF16, rms_norm,  silu_mul,     gelu_mul,     gelu_erf_mul, silu,
-    gelu,     gelu_erf,     tanh_rows, softcap,      add_rows,     mul_rows,     scale_rows,
-    rope,     kv_write,     attend,    attend_chunk, attend_merge, latent_write};
+    "scalar",       KvType::kF16, rms_norm,     silu_mul,    gelu_mul,  gelu_erf_mul,
+    clamped_swiglu, silu,         gelu,         gelu_erf,    tanh_rows, softcap,
+    add_rows,       mul_rows,     scale_rows,   add_scaled,  rope,      kv_write,
+    attend,         attend_chunk, attend_merge, latent_write};
 
 }  // namespace octavo

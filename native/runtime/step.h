@@ -28,10 +28,12 @@ struct StepView {
   int32_t table_width = 0;         // B
 };
 
-// Activations between instructions: float rows, or quantized rows, in the arena.
+// Activations between instructions: float rows, or quantized rows, in the arena; or scratch memory
+// of some instructions.
 struct Buffer {
-  float* f32 = nullptr;  // [rows][width]
-  QuantizedRows q8;      // used when f32 is null
+  float* f32 = nullptr;      // [rows][width]
+  QuantizedRows q8;          // used when f32 is null
+  uint8_t* bytes = nullptr;  // scratch
   int64_t width = 0;
 };
 

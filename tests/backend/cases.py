@@ -15,6 +15,7 @@ from octavo.graph import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    ExpertsAttrs,
     HeadLinearAttrs,
     LatentAttentionAttrs,
     LayerNormAttrs,
@@ -22,6 +23,7 @@ from octavo.graph import (
     Op,
     RmsNormAttrs,
     RopeAttrs,
+    RouteAttrs,
     ScaleAttrs,
     SoftcapAttrs,
 )
@@ -309,6 +311,88 @@ def row_cases() -> Iterator[Case]:
         yield Case(f"mean_rows-{word}", Op.MEAN_ROWS, ((sum(lengths), 48),), layout)
 
 
+ROUTINGS = {
+    "softmax": RouteAttrs(4),  # Qwen2-MoE
+    "softmax-normalized": RouteAttrs(4, normalize=True),  # Mixtral, Qwen3-MoE
+    "chosen-softmax": RouteAttrs(4, "chosen_softmax"),  # gpt-oss
+    "sigmoid": RouteAttrs(3, "sigmoid", normalize=True, scale=2.5),
+    "group-max": RouteAttrs(3, scale=16.0, num_groups=4, top_groups=2),  # DeepSeek V2
+    "group-top2": RouteAttrs(  # DeepSeek V3
+        6, "sigmoid", True, 2.5, num_groups=8, top_groups=4, group_score="top2"
+    ),
+    "all": RouteAttrs(16),
+    "one": RouteAttrs(1),
+}
+
+
+def route_cases() -> Iterator[Case]:
+    """Every way of routing, with and without a bias that only chooses; ties; overflowing logits."""
+    for name, attrs in ROUTINGS.items():
+        for bias in (False, True):
+            shapes = ((13, 16),) + (((16,),) if bias else ())
+            word = f"route-{name}" + ("-bias" if bias else "")
+            yield Case(word, Op.ROUTE, shapes, Layout((13,)), attrs, tolerance=2e-5)
+        word, shapes = f"route-{name}-ties", ((70, 16),)
+        yield Case(word, Op.ROUTE, shapes, Layout((70,)), attrs, size=0.0, tolerance=2e-5)
+    for name in ("softmax-normalized", "chosen-softmax", "sigmoid"):
+        attrs, shapes = ROUTINGS[name], ((9, 128),)
+        yield Case(f"route-{name}-wide", Op.ROUTE, shapes, Layout((9,)), attrs, tolerance=2e-5)
+        yield Case(f"route-{name}-huge", Op.ROUTE, shapes, Layout((9,)), attrs, size=30.0)
+
+
+def _experts(
+    name: str,
+    rows: int,
+    dims: tuple[int, int, int, int],
+    attrs: ExpertsAttrs | None = None,
+    *,
+    scheme: str = "F32",
+    bias: bool = False,
+    chunk: int | None = None,
+) -> Case:
+    """dims: experts, chosen of them, hidden, features."""
+    count, chosen, hidden, features = dims
+    inward, outward = (count, hidden, features), (count, features, hidden)
+    shapes = ((rows, features), (rows, 2 * chosen), inward, inward, outward)
+    biases = ((count, hidden), (count, hidden), (count, features)) if bias else ()
+    return Case(
+        f"experts-{name}",
+        Op.EXPERTS,
+        (*shapes, *biases),
+        Layout((rows,), chunk=chunk),
+        attrs or ExpertsAttrs(),
+        scheme=scheme,
+        seed=rows,
+        tolerance=2e-5,
+    )
+
+
+def experts_cases() -> Iterator[Case]:
+    """Every scheme; few rows and many, all experts and one, odd sizes, biases, activations."""
+    for scheme in (*FLOAT, *QUANTIZED):
+        for rows in (1, 40):
+            yield _experts(f"{scheme}-{rows}", rows, (8, 2, 256, 256), scheme=scheme)
+    for rows in (1, 2, 17, 130):
+        yield _experts(f"all-of-3-{rows}", rows, (3, 3, 32, 64))
+        yield _experts(f"one-of-1-{rows}", rows, (1, 1, 48, 40))
+        yield _experts(f"odd-{rows}", rows, (5, 2, 37, 19), bias=True)
+    yield _experts("chunks", 33, (6, 2, 32, 48), chunk=5)
+    yield _experts("many", 20, (64, 8, 16, 32))
+    yield _experts("many-Q8_0", 50, (64, 8, 32, 64), scheme="Q8_0")
+    yield _experts("bias-Q8_0", 9, (4, 2, 96, 64), scheme="Q8_0", bias=True)
+    yield _experts("gelu", 7, (4, 2, 32, 32), ExpertsAttrs("gelu"))
+    yield _experts("gelu_erf", 7, (4, 2, 32, 32), ExpertsAttrs("gelu_erf"))
+    clamped = ExpertsAttrs("clamped_swiglu", 1.702, 7.0)
+    yield _experts("clamped", 7, (4, 2, 64, 64), clamped, bias=True)
+
+
+def gate_rows_cases() -> Iterator[Case]:
+    """One gate a row."""
+    for t, features in ((1, 1), (3, 64), (5, 100)):
+        shapes = ((t, features), (t, 1))
+        yield Case(f"gate_rows-{t}x{features}", Op.GATE_ROWS, shapes, Layout((t,)))
+
+
 CASES: tuple[Case, ...] = (
     *linear_cases(),
     *embed_cases(),
@@ -322,5 +406,8 @@ CASES: tuple[Case, ...] = (
     *latent_attention_cases(),
     *bidirectional_cases(),
     *elementwise_cases(),
+    *route_cases(),
+    *experts_cases(),
+    *gate_rows_cases(),
     *row_cases(),
 )

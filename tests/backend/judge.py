@@ -52,6 +52,8 @@ _INT8_ACTIVATIONS = 0.06
 """What rounding rows to int8 in groups of 32 may do to one element of a product: a step of 1/60 of
 the group's spread is 0.6 % of an element, six deviations of that, and output rows whose random
 scales are well above the average the result is measured by."""
+_THREE_PRODUCTS = 3
+"""An expert multiplies the results of two rounded products, rounds that and multiplies again."""
 _KV_ROUNDING = {"f32": 0.0, "f16": 6e-3, "bf16": 8e-2, "int8": 0.15}
 """Keys and values are stored rounded; with bf16, queries and probabilities may be rounded too.
 
@@ -67,7 +69,9 @@ def tolerance(case: Case, mode: Mode) -> float:
     """Largest error as a share of the reference's root mean square."""
     if case.op in (Op.ATTENTION, Op.LATENT_ATTENTION):
         return case.tolerance + _KV_ROUNDING[mode.kv_dtype] * max(1.0, case.size**2)
-    if case.op in (Op.LINEAR, Op.HEAD_LINEAR) and mode.weights == "native":
+    if case.op is Op.EXPERTS and mode.weights == "native" and case.scheme in QUANTIZED:
+        return _THREE_PRODUCTS * _INT8_ACTIVATIONS
+    if case.op in (Op.LINEAR, Op.HEAD_LINEAR, Op.EXPERTS) and mode.weights == "native":
         return _INT8_ACTIVATIONS if case.scheme in QUANTIZED else _WEIGHT_ROUNDING
     return case.tolerance
 
@@ -79,6 +83,8 @@ def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
         (count,), shape = case.shapes
         ids = rng.integers(0, shape[0], count)
         return [ids, random_tensor("table", case.scheme, shape, case.seed)]
+    if case.op is Op.EXPERTS:
+        return _experts_inputs(case, rng)
     arrays = [rng.normal(0, case.size, shape).astype(np.float32) for shape in case.shapes]
     if case.op in (Op.LINEAR, Op.HEAD_LINEAR):
         weight = random_tensor("weight", case.scheme, case.shapes[1], case.seed + 1)
@@ -93,6 +99,19 @@ def inputs_of(case: Case) -> list[np.ndarray | Tensor]:
     if case.op in (Op.RMS_NORM, Op.LAYER_NORM):
         return [arrays[0], *(rng.normal(0.5, 0.5, s).astype(np.float32) for s in case.shapes[1:])]
     return list(arrays)
+
+
+def _experts_inputs(case: Case, rng: np.random.Generator) -> list[np.ndarray | Tensor]:
+    """Each row chooses different experts, with weights of either sign."""
+    x, (rows, chosen), *weights = case.shapes[:5]
+    ids = np.stack([rng.permutation(weights[0][0])[: chosen // 2] for _ in range(rows)])
+    routes = np.concatenate([ids, rng.uniform(-1, 1, ids.shape)], axis=1).astype(np.float32)
+    matrices = [
+        random_tensor(f"weight{i}", case.scheme, shape, case.seed + i)
+        for i, shape in enumerate(weights)
+    ]
+    biases = [rng.normal(0, 1, shape).astype(np.float32) for shape in case.shapes[5:]]
+    return [rng.normal(0, case.size, x).astype(np.float32), routes, *matrices, *biases]
 
 
 def run_case(case: Case, backend: str, weights: str, kv_dtype: str) -> np.ndarray:
@@ -111,6 +130,15 @@ def run_case(case: Case, backend: str, weights: str, kv_dtype: str) -> np.ndarra
 def expected_result(case: Case) -> np.ndarray:
     """What the reference gives, in float32 throughout."""
     return run_case(case, "reference", "native", "f32")
+
+
+def error_of(case: Case, got: np.ndarray, expected: np.ndarray) -> float:
+    """The largest error; infinite where rows are routed to other experts, or in another order."""
+    if case.op is not Op.ROUTE:
+        return largest_error(got, expected)
+    chosen = expected.shape[1] // 2
+    same = np.array_equal(got[:, :chosen], expected[:, :chosen])
+    return largest_error(got[:, chosen:], expected[:, chosen:]) if same else float("inf")
 
 
 def largest_error(got: np.ndarray, expected: np.ndarray) -> float:

@@ -13,8 +13,8 @@ from tests.backend.cases import CASES, Case
 from tests.backend.judge import (
     MODES,
     Mode,
+    error_of,
     expected_result,
-    largest_error,
     run_case,
     tolerance,
 )
@@ -37,7 +37,7 @@ def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> Non
     assert case.id not in mode.declines, "it runs now: take it off the list of declined cases"
     expected = reference_result(case)
     assert got.shape == expected.shape
-    error, most = largest_error(got, expected), tolerance(case, mode)
+    error, most = error_of(case, got, expected), tolerance(case, mode)
     rerun = f"again: pytest '{request.node.nodeid}'"
     assert error <= most, f"error {error:.2e} of the result's size, at most {most:.0e}; {rerun}"
 

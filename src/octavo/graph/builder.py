@@ -15,6 +15,7 @@ from octavo.graph.ops import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    ExpertsAttrs,
     HeadLinearAttrs,
     KvWriteAttrs,
     LatentAttentionAttrs,
@@ -24,6 +25,7 @@ from octavo.graph.ops import (
     Op,
     RmsNormAttrs,
     RopeAttrs,
+    RouteAttrs,
     ScaleAttrs,
     Shape,
     SoftcapAttrs,
@@ -157,6 +159,30 @@ class GraphBuilder:
     def softcap(self, x: Value, cap: float, *, name: str = "softcap") -> Value:
         """cap * tanh(x / cap)."""
         return self._result(Op.SOFTCAP, (x,), SoftcapAttrs(cap), name)
+
+    def route(
+        self, logits: Value, bias: Value | None, attrs: RouteAttrs, *, name: str = "routes"
+    ) -> Value:
+        """logits[M, E], and a bias[E] for the choice -> ids and weights of the chosen [M, 2k]."""
+        return self._result(Op.ROUTE, (logits, bias), attrs, name)
+
+    def experts(
+        self,
+        x: Value,
+        routes: Value,
+        weights: tuple[Value, Value, Value],
+        biases: tuple[Value | None, Value | None, Value | None],
+        attrs: ExpertsAttrs,
+        *,
+        name: str = "experts",
+    ) -> Value:
+        """x[M, D] through the experts that routes[M, 2k] name. weights and biases: of gate, up and
+        down."""
+        return self._result(Op.EXPERTS, (x, routes, *weights, *biases), attrs, name)
+
+    def gate_rows(self, x: Value, gate: Value, *, name: str = "gated_rows") -> Value:
+        """x[M, D] * sigmoid(gate[M, 1])."""
+        return self._result(Op.GATE_ROWS, (x, gate), NoAttrs(), name)
 
     def select_rows(self, x: Value, *, name: str = "rows") -> Value:
         """x[T, D] -> the rows that need logits [R, D]."""

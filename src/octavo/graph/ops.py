@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 Dim: TypeAlias = int | str
 """A known size, or the name of a symbolic one: "T", "R"."""
@@ -41,6 +41,10 @@ class Op(Enum):
     RELU = "relu"  # x -> max(x, 0)
     TANH = "tanh"  # x -> tanh(x)
     SOFTCAP = "softcap"  # x -> cap * tanh(x / cap)
+    # Mixtures of experts: E experts of width F, of which each token gets k
+    ROUTE = "route"  # logits[M, E], bias[E]? -> [M, 2k]: ids of the chosen, then their weights
+    EXPERTS = "experts"  # x[M, D], routes[M, 2k], gate, up, down, a bias? of each -> [M, D]
+    GATE_ROWS = "gate_rows"  # x[M, D], gate[M, 1] -> x * sigmoid(gate)
     # Rows
     SELECT_ROWS = "select_rows"  # x[T, D] -> [R, D]: the rows that need logits
     MEAN_ROWS = "mean_rows"  # x[T, D] -> [R, D]: of such a row's sequence, the mean in this step
@@ -154,6 +158,42 @@ class SoftcapAttrs:
     cap: float
 
 
+@dataclass(frozen=True)
+class RouteAttrs:
+    """Which experts a row goes to, best first (ties to the lower id), and how much each counts.
+
+    scores: what a logit becomes. "softmax" and "sigmoid" are taken over all experts; by
+        "chosen_softmax" experts are chosen by their logits and softmax is taken over the chosen.
+    bias (an operand): added to the scores for the choice alone; weights are the scores without it.
+    num_groups, top_groups: experts lie in num_groups runs of one size, and only the top_groups best
+        runs are chosen from. group_score: a run counts as its best score ("max", DeepSeek V2) or
+        as the sum of its two best ("top2", DeepSeek V3), bias included.
+    normalize: the weights of the chosen are divided by their sum. scale: then multiplied by this.
+    """
+
+    top_k: int
+    scores: Literal["softmax", "sigmoid", "chosen_softmax"] = "softmax"
+    normalize: bool = False
+    scale: float = 1.0
+    num_groups: int = 1
+    top_groups: int = 1
+    group_score: Literal["max", "top2"] = "max"
+
+
+@dataclass(frozen=True)
+class ExpertsAttrs:
+    """sum over the row's experts of weight * (down(act(gate(x)) * up(x))), in the order of choice.
+
+    Operands: gate and up [E, F, D], down [E, D, F], biases [E, F], [E, F], [E, D].
+    activation: "silu", "gelu" (tanh), "gelu_erf", or gpt-oss's "clamped_swiglu": with
+        g = min(gate, limit) and u = clamp(up, -limit, limit), g * sigmoid(alpha * g) * (u + 1).
+    """
+
+    activation: Literal["silu", "gelu", "gelu_erf", "clamped_swiglu"] = "silu"
+    alpha: float = 1.0
+    limit: float = 1.0
+
+
 Attrs: TypeAlias = (
     NoAttrs
     | RmsNormAttrs
@@ -167,6 +207,8 @@ Attrs: TypeAlias = (
     | LatentAttentionAttrs
     | ScaleAttrs
     | SoftcapAttrs
+    | RouteAttrs
+    | ExpertsAttrs
 )
 
 ATTRS_OF: dict[Op, type[Attrs]] = {
@@ -181,5 +223,7 @@ ATTRS_OF: dict[Op, type[Attrs]] = {
     Op.LATENT_ATTENTION: LatentAttentionAttrs,
     Op.SCALE: ScaleAttrs,
     Op.SOFTCAP: SoftcapAttrs,
+    Op.ROUTE: RouteAttrs,
+    Op.EXPERTS: ExpertsAttrs,
 }
 """Attribute type per operator; those absent take NoAttrs."""

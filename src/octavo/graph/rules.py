@@ -16,6 +16,7 @@ from octavo.graph.ops import (
     AttentionAttrs,
     Attrs,
     EmbedPositionsAttrs,
+    ExpertsAttrs,
     HeadLinearAttrs,
     KvWriteAttrs,
     LatentAttentionAttrs,
@@ -25,6 +26,7 @@ from octavo.graph.ops import (
     Op,
     RmsNormAttrs,
     RopeAttrs,
+    RouteAttrs,
     ScaleAttrs,
     Shape,
     SoftcapAttrs,
@@ -212,6 +214,60 @@ def _softcap(shapes: Sequence[Shape], attrs: SoftcapAttrs) -> Shape:
     return shapes[0]
 
 
+def _route(shapes: Sequence[Shape | None], a: RouteAttrs) -> Shape:
+    logits, bias = shapes
+    assert logits is not None
+    experts = int(logits[1])
+    one_each = bias is None or bias[0] == experts
+    _expect(one_each, f"bias {list(bias or ())}", f"bias [{experts}], one an expert")
+    splits = a.num_groups >= 1 and experts % a.num_groups == 0
+    _expect(splits, f"{experts} experts in {a.num_groups} groups", "groups of one size")
+    _expect(
+        1 <= a.top_groups <= a.num_groups,
+        f"{a.top_groups} of {a.num_groups} groups",
+        "at least one group and no more than there are",
+    )
+    within = experts // a.num_groups * a.top_groups
+    wanted = f"between 1 and {within}, the experts of the chosen groups"
+    _expect(1 <= a.top_k <= within, f"top_k {a.top_k}", wanted)
+    pairs = a.group_score == "max" or a.num_groups == 1 or experts // a.num_groups >= 2
+    _expect(pairs, "groups of one expert scored by two", "groups of two experts or more")
+    _finite("scale", a.scale)
+    return (logits[0], 2 * a.top_k)
+
+
+def _experts(shapes: Sequence[Shape | None], attrs: ExpertsAttrs) -> Shape:
+    x, routes, gate, up, down, *biases = shapes
+    assert x is not None
+    assert routes is not None
+    assert gate is not None
+    assert down is not None
+    experts, hidden, features = gate
+    _expect(x[1] == features, f"x {list(x)} and gate {list(gate)}", "x [M, D] and gate [E, F, D]")
+    _expect(up == gate, f"up {list(up or ())}", f"{list(gate)}, as gate")
+    turned = (experts, features, hidden)
+    _expect(down == turned, f"down {list(down)}", f"{list(turned)}")
+    pairs = routes[0] == x[0] and int(routes[1]) % 2 == 0
+    _expect(pairs, f"routes {list(routes)}", f"routes [{x[0]}, 2k], ids and weights")
+    fits = 2 <= int(routes[1]) <= 2 * int(experts)
+    _expect(fits, f"routes {list(routes)} with {experts} experts", "k between 1 and E")
+    for name, bias, size in zip(
+        ("gate", "up", "down"), biases, (hidden, hidden, features), strict=True
+    ):
+        fits = bias is None or bias == (experts, size)
+        _expect(fits, f"{name}_bias {list(bias or ())}", f"[{experts}, {size}]")
+    _finite("alpha", attrs.alpha)
+    _finite("limit", attrs.limit)
+    return x
+
+
+def _gate_rows(shapes: Sequence[Shape], attrs: NoAttrs) -> Shape:
+    x, gate = shapes
+    one = gate == (x[0], 1)
+    _expect(one, f"x {list(x)} and gate {list(gate)}", "x [M, D] and gate [M, 1]")
+    return x
+
+
 def _same(shapes: Sequence[Shape], attrs: NoAttrs) -> Shape:
     return shapes[0]
 
@@ -260,6 +316,17 @@ RULES: dict[Op, Rule] = {
     Op.RELU: Rule((_activation("x"),), _same),
     Op.TANH: Rule((_activation("x"),), _same),
     Op.SOFTCAP: Rule((_activation("x"),), _softcap),
+    Op.ROUTE: Rule((_activation("logits"), _stored("bias", 1, optional=True)), _route),
+    Op.EXPERTS: Rule(
+        (
+            _activation("x"),
+            _activation("routes"),
+            *(_stored(name, 3) for name in ("gate", "up", "down")),
+            *(_stored(f"{name}_bias", 2, optional=True) for name in ("gate", "up", "down")),
+        ),
+        _experts,
+    ),
+    Op.GATE_ROWS: Rule((_activation("x"), _activation("gate")), _gate_rows),
     Op.SELECT_ROWS: Rule((_activation("x"),), _select_rows),
     Op.MEAN_ROWS: Rule((_activation("x"),), _select_rows),
 }

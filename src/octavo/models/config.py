@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from octavo.errors import FormatError
+from octavo.graph import ExpertsAttrs, RouteAttrs
 
 MAX_LAYERS = 4096
 """More than any model has; an absurd count must not become an absurd graph."""
+
+MAX_EXPERTS = 4096
+"""Likewise."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,24 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True)
+class MixtureConfig:
+    """The experts of a layer. hidden_size is that of one expert, shared_size that of the experts
+    that every token goes to, taken together (0: none). dense_layers: per layer, whether it has a
+    plain MLP instead; empty: none has."""
+
+    num_experts: int
+    hidden_size: int
+    routing: RouteAttrs
+    experts: ExpertsAttrs = field(default_factory=ExpertsAttrs)
+    shared_size: int = 0
+    dense_layers: tuple[bool, ...] = ()
+
+    def in_layer(self, layer: int) -> bool:
+        """Whether a layer has experts."""
+        return not (self.dense_layers and self.dense_layers[layer])
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Everything a graph builder may ask. Sizes in elements, lengths in tokens."""
 
@@ -80,6 +102,7 @@ class ModelConfig:
     ropeless_layers: tuple[bool, ...] = ()  # per layer; empty: all rotate
     activation: str = "silu"  # or "gelu" (tanh), "gelu_erf", "relu"
     norm_kind: str = "rms"  # or "layer"
+    mixture: MixtureConfig | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     encoder: EncoderConfig | None = None  # None: a decoder
@@ -112,9 +135,23 @@ def validate_config(config: ModelConfig, where: str) -> None:
         ),
         *((r.base > 1, f"rotary base {r.base:g}, which must be above 1") for r in ropes),
     ]
+    if c.mixture is not None:
+        rules += _mixture_rules(c.mixture, c.num_layers)
     broken = [text for holds, text in rules if not holds]
     if broken:
         raise FormatError(f"{where}: sizes that do not fit each other: {'; '.join(broken)}")
+
+
+def _mixture_rules(m: MixtureConfig, num_layers: int) -> list[tuple[bool, str]]:
+    r = m.routing
+    groups_fit = m.num_experts % r.num_groups == 0 and r.top_groups <= r.num_groups
+    reachable = m.num_experts // r.num_groups * r.top_groups
+    return [
+        (m.num_experts <= MAX_EXPERTS, f"{m.num_experts} experts, more than {MAX_EXPERTS}"),
+        (r.top_k <= reachable, f"{r.top_k} experts a token of {reachable} that it can reach"),
+        (groups_fit, f"{m.num_experts} experts, {r.top_groups} of {r.num_groups} groups"),
+        (len(m.dense_layers) in (0, num_layers), f"{len(m.dense_layers)} layers dense or not"),
+    ]
 
 
 def _rotary(rope: RopeConfig, head_dim: int) -> str:

@@ -176,6 +176,42 @@ class Decoder:
         up = self._project(x, "ffn_up", c.intermediate_size, biased)
         return self._project(g.mul(self._active(gate), up), "ffn_down", c.hidden_size, biased)
 
+    def mixture(self, x: Value, *, biased: bool = False) -> Value:
+        """A router's choice of experts, each a gated MLP; besides them the shared ones, if there
+        are any, multiplied by a gate of their own where the file has one. biased: whether router
+        and experts have biases."""
+        c, g = self.config, self.graph
+        m = c.mixture
+        assert m is not None
+        shared = self._shared_experts(x, m.shared_size) if m.shared_size else None
+        logits = self._project(x, "ffn_gate_inp", m.num_experts, biased)
+        choice = f"blk.{self._layer}.exp_probs_b.bias"
+        bias = self.weight(choice, m.num_experts) if self._weights.has(choice) else None
+        routes = g.route(logits, bias, m.routing)
+        sizes = (m.hidden_size, m.hidden_size, c.hidden_size)
+        parts = [f"blk.{self._layer}.ffn_{part}_exps" for part in ("gate", "up", "down")]
+        gate, up, down = (
+            self.weight(f"{part}.weight", m.num_experts, size, c.hidden_size + m.hidden_size - size)
+            for part, size in zip(parts, sizes, strict=True)
+        )
+        gate_bias, up_bias, down_bias = (
+            self.weight(f"{part}.bias", m.num_experts, size) if biased else None
+            for part, size in zip(parts, sizes, strict=True)
+        )
+        weights, biases = (gate, up, down), (gate_bias, up_bias, down_bias)
+        y = g.experts(x, routes, weights, biases, m.experts)
+        return y if shared is None else g.add(shared, y, name="with_shared")
+
+    def _shared_experts(self, x: Value, size: int) -> Value:
+        g = self.graph
+        gate = self._project(x, "ffn_gate_shexp", size, False)
+        up = self._project(x, "ffn_up_shexp", size, False)
+        hidden = g.mul(self._active(gate), up)
+        y = self._project(hidden, "ffn_down_shexp", self.config.hidden_size, False)
+        if not self._weights.has(f"blk.{self._layer}.ffn_gate_inp_shexp.weight"):
+            return y
+        return g.gate_rows(y, self._project(x, "ffn_gate_inp_shexp", 1, False))
+
     def mlp(self, x: Value, *, biased: bool | None = None) -> Value:
         """down(activation(up(x))); biases where the file has them."""
         c = self.config

@@ -1,14 +1,15 @@
 """Llama 1 to 3.x, and what is built like it: SmolLM2, TinyLlama, Mistral (a sliding window),
-SmolLM3 (some layers do not rotate), Granite (scales along the way)."""
+SmolLM3 (some layers do not rotate), Granite (scales along the way), Mixtral (experts)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from octavo.graph import Graph
+from octavo.graph import Graph, RouteAttrs
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
+from octavo.models.mixture import has_experts, read_mixture
 from octavo.models.source import Source
 from octavo.weights.tensor import Tensor
 
@@ -16,6 +17,8 @@ from octavo.weights.tensor import Tensor
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     """GGUF files hold q and k with rows reordered for interleaved pairs; Hugging Face's do not."""
     key = "attention.sliding_window" if source.is_gguf else "sliding_window"
+    if has_experts(source):  # Mixtral; GGUF files call it llama too
+        config = read_mixture(config, source, RouteAttrs(1, normalize=True))
     return replace(
         config,
         rope=replace(config.rope, interleaved=source.is_gguf),
@@ -55,12 +58,13 @@ _GRANITE_JSON = (
 
 
 def build(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
-    """Pre-norm attention and gated MLP; biases where the file has them."""
+    """Pre-norm attention and gated MLP or experts; biases where the file has them."""
     d = Decoder(config, tensors)
     rotary = d.rotary("rope.inv_freq", config.rope, factors="rope_freqs.weight")
     x = d.embed()
     for layer in d.layers():
         turned = rotary if config.rotates(layer) else None
         x = d.add(x, d.attention(d.norm(x, "attn_norm"), turned, biased=None))
-        x = d.add(x, d.gated_mlp(d.norm(x, "ffn_norm"), biased=None))
+        y = d.norm(x, "ffn_norm")
+        x = d.add(x, d.mixture(y) if config.mixture else d.gated_mlp(y, biased=None))
     return d.finish(x)

@@ -30,6 +30,7 @@ from octavo.models import (
 from octavo.models.config import ModelConfig, validate_config
 from octavo.models.gguf import read_gguf
 from octavo.models.huggingface import read_config_json
+from octavo.models.mixture import stack_experts
 from octavo.models.source import Source
 from octavo.weights.tensor import Checkpoint, Tensor
 
@@ -51,7 +52,14 @@ class Family:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("llama", ("llama",), ("llama", "mistral"), llama.adjust, llama.build),
+    Family(
+        "llama",
+        ("llama",),
+        ("llama", "mistral", "mixtral"),
+        llama.adjust,
+        llama.build,
+        stack_experts,
+    ),
     Family("qwen2", ("qwen2",), ("qwen2",), qwen2.adjust, qwen2.build),
     Family("qwen3", ("qwen3",), ("qwen3",), qwen2.adjust, qwen3.build),
     Family("gemma", ("gemma",), ("gemma",), gemma2.adjust_gemma, gemma2.build_gemma),

@@ -22,6 +22,7 @@ from octavo.weights.encoder_names import (
     OLD_NORMS,
     ROBERTA_TOP,
 )
+from octavo.weights.names_experts import MIXTURES
 from octavo.weights.naming import ATTENTION as _ATTENTION
 from octavo.weights.naming import GATED_MLP as _GATED_MLP
 from octavo.weights.naming import FamilyNames, map_by
@@ -120,6 +121,7 @@ _ROBERTA = FamilyNames(
 )
 
 FAMILIES: dict[str, FamilyNames] = {
+    **MIXTURES,
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "smollm3": _LLAMA,

@@ -34,6 +34,8 @@ _IGNORED = re.compile(
 )
 _LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
 
+_EXPERT = re.compile(r"(.+\.experts)\.(0|[1-9][0-9]{0,4})\.(.+)")
+
 
 @dataclass(frozen=True)
 class FamilyNames:
@@ -41,7 +43,9 @@ class FamilyNames:
 
     layer: module path inside a layer -> canonical name; each has a weight.
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
-    optional: those of `layer`'s keys that not every model or layer has. rename: other spellings of
+    optional: those of `layer`'s keys that not every model or layer has.
+    experts: module path inside a layer, with * for the expert's number -> canonical name, to which
+    the number is added; each has a weight. rename: other spellings of
     a name's beginning -> the usual ones, endings: of its end. positions: there is a table of
     learned positions. strip: prefix to take off every name; names that start with one of `skip`
     are left out. top: names outside the layers; needed: the canonical ones that must be there.
@@ -51,6 +55,7 @@ class FamilyNames:
     biases: frozenset[str] = frozenset()
     may_bias: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+    experts: Mapping[str, str] = field(default_factory=dict)
     rename: tuple[tuple[str, str], ...] = ()
     positions: bool = False
     strip: str = ""
@@ -128,7 +133,13 @@ def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
     if name in family.top:
         return family.top[name]
     match = _LAYER.fullmatch(name)
-    if match is None or int(match[1]) >= num_layers or match[2] not in family.layer:
+    if match is None or int(match[1]) >= num_layers:
+        return None
+    if expert := _EXPERT.fullmatch(match[2]):
+        part = family.experts.get(f"{expert[1]}.*.{expert[3]}")
+        known = part is not None and match[3] == "weight"
+        return f"blk.{match[1]}.{part}.{expert[2]}.weight" if known else None
+    if match[2] not in family.layer:
         return None
     if match[3] == "bias" and match[2] not in family.biases | family.may_bias:
         return None

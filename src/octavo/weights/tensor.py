@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,6 +43,14 @@ class Tensor:
         row_bytes = self.num_bytes // self.shape[0]
         part = self.data[start * row_bytes : stop * row_bytes]
         return Tensor(name, (stop - start, *self.shape[1:]), self.scheme, part)
+
+    def slices(self) -> list[Tensor]:
+        """The tensors along the first dimension, without it. Views."""
+        parts = self.data.reshape(self.shape[0], -1)
+        return [
+            Tensor(f"{self.name}[{i}]", self.shape[1:], self.scheme, part)
+            for i, part in enumerate(parts)
+        ]
 
     def require_native(self) -> None:
         """Raise UnsupportedError naming tensor and type unless backends compute with its scheme."""
@@ -118,6 +126,45 @@ class _RowsOf:
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
         rows = self.whole.origin.blocks(scheme).reshape(self.whole.shape[0], -1)
         return rows[self.start : self.stop].reshape(-1)
+
+
+class StackedTensor(DerivedTensor):
+    """Tensors of one shape and scheme as one with another dimension in front, such as the experts
+    of a layer that a file keeps apart. Taking it apart again copies nothing."""
+
+    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
+        shape = (len(parts), *parts[0].shape)
+        super().__init__(name, shape, parts[0].scheme, _Stack(tuple(parts)))
+        object.__setattr__(self, "parts", list(parts))
+
+    parts: list[Tensor]
+
+    def slices(self) -> list[Tensor]:
+        """The parts."""
+        return self.parts
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Tensors one after the other."""
+
+    parts: tuple[Tensor, ...]
+
+    @property
+    def sources(self) -> tuple[NDArray[np.uint8], ...]:
+        return tuple(
+            source
+            for part in self.parts
+            for source in (part.origin.sources if isinstance(part, DerivedTensor) else (part.data,))
+        )
+
+    def values(self) -> NDArray[np.float32]:
+        from octavo.weights.expand import dequantize
+
+        return np.stack([dequantize(part) for part in self.parts])
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        return np.concatenate([part.data.reshape(-1) for part in self.parts])
 
 
 def float32_tensor(name: str, array: NDArray[np.float32]) -> Tensor:

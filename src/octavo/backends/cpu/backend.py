@@ -15,10 +15,10 @@ from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.cpu.lower import lower
 from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
-from octavo.backends.cpu.regions import Region, Slot
+from octavo.backends.cpu.regions import ExpertsRegion, Region, Slot
 from octavo.backends.cpu.rehearsal import CpuRehearsal, ProductShape
 from octavo.errors import BackendError, UnsupportedError
-from octavo.graph.graph import Graph, Value
+from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
 from octavo.models.config import ModelConfig
 from octavo.weights import dequantize
@@ -94,8 +94,10 @@ class _Compilation:
         threads = machine.num_threads(o.num_threads)
         self.executor = Executor(threads, o.max_tokens, max(o.max_seqs, 1))
         self.executor.set_output_width(self.width)
+        self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
         self.matrices = self._plan_matrices()
         self.regions: list[Region] = lower(self.graph, self._is_quantized)
+        self.mixtures = {r.scratch: r for r in self.regions if isinstance(r, ExpertsRegion)}
         self.placement: Placement = place(self.regions, self._size_of)
         self.kv_block_bytes = self._define_kv()
 
@@ -113,13 +115,19 @@ class _Compilation:
         )
 
     def streamed_bytes(self) -> int:
-        """The matrices of all products. An embedding table of its own is read a row at a time."""
+        """The matrices of all products, of a mixture those that one row reads. An embedding table
+        of its own is read a row at a time."""
         products = {node.inputs[1] for node in self.graph.nodes if node.op in _PRODUCTS}
-        return sum(
-            self.executor.matrix_bytes(matrix)
-            for value, matrix in self.matrices.items()
-            if value in products
+        dense = sum(self._bytes_of(v) for v in self.matrices if v in products)
+        chosen = (
+            self._bytes_of(weight) * r.dims[1] // r.dims[0]
+            for r in self.mixtures.values()
+            for weight in r.weights
         )
+        return dense + sum(chosen)
+
+    def _bytes_of(self, weight: Value) -> int:
+        return sum(self.executor.matrix_bytes(matrix) for matrix in self.matrices[weight])
 
     def products(self) -> list[ProductShape]:
         """The shapes of all products in the order they run."""
@@ -146,37 +154,47 @@ class _Compilation:
         pages nobody wrote to."""
         self.executor.allocate_weights()
         if pack:
-            self._pack()
+            pack_weights(self.executor, self.checkpoint, self.sources)
         emitter = Emitter(
-            self.executor, self.placement, self._vector, lambda value: self.matrices[value]
+            self.executor, self.placement, self._vector, self.matrices.__getitem__, self._size_of
         )
         for region in self.regions:
             emitter.emit(region)
         return self.executor
 
-    def _pack(self) -> None:
-        tensors = [(matrix, self._tensor(value)) for value, matrix in self.matrices.items()]
-        pack_weights(self.executor, self.checkpoint, tensors)
-
-    def _plan_matrices(self) -> dict[Value, int]:
-        """One packed matrix per weight, in order of first use, so that a step reads forward."""
-        found: dict[Value, int] = {}
+    def _plan_matrices(self) -> dict[Value, list[int]]:
+        """One packed matrix per weight (of a mixture, one an expert), in order of first use, so
+        that a step reads forward."""
+        found: dict[Value, list[int]] = {}
         for node in self.graph.nodes:
+            if node.op is Op.EXPERTS:
+                self._plan_experts(node, found)
             operand = _MATRIX_OPERAND.get(node.op)
             value = node.inputs[operand] if operand is not None else None
             if value is not None and value not in found:
-                found[value] = self._plan_matrix(value)
+                found[value] = [self._plan_matrix(self._tensor(value))]
         return found
 
-    def _plan_matrix(self, value: Value) -> int:
-        tensor = self._tensor(value)
+    def _plan_experts(self, node: Node, found: dict[Value, list[int]]) -> None:
+        """Gate and up of an expert lie together: one item of work reads both."""
+        weights = [value for value in node.inputs[2:5] if value is not None]
+        slices = {value: self._tensor(value).slices() for value in weights}
+        gate, up, down = weights
+        for together in ((gate, up), (down,)):
+            for own in zip(*(slices[value] for value in together), strict=True):
+                for value, tensor in zip(together, own, strict=True):
+                    found.setdefault(value, []).append(self._plan_matrix(tensor))
+
+    def _plan_matrix(self, tensor: Tensor) -> int:
         if not tensor.scheme.native:
             raise UnsupportedError(
                 f"cpu: tensor '{tensor.name}' has type {tensor.scheme.name}, which has no kernel "
                 "yet; convert the model to one of Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F16, BF16, F32"
             )
         n, k = tensor.shape
-        return self.executor.plan_matrix(tensor.scheme.ggml_type, n, k, self.as_float)
+        matrix = self.executor.plan_matrix(tensor.scheme.ggml_type, n, k, self.as_float)
+        self.sources.append((matrix, tensor))
+        return matrix
 
     def _tensor(self, value: Value) -> Tensor:
         tensor = self.checkpoint.tensors.get(value.name)
@@ -198,6 +216,8 @@ class _Compilation:
         return dequantize(self._tensor(value)).reshape(-1)
 
     def _size_of(self, slot: Slot) -> int:
+        if slot.form == "scratch":
+            return self.executor.experts_bytes(self.mixtures[slot].dims)
         return self.executor.buffer_bytes(int(slot.value.shape[1]), slot.form == "q8")
 
     def _define_kv(self) -> int:

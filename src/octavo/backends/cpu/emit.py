@@ -14,7 +14,9 @@ from octavo.backends.cpu.regions import (
     AttentionRegion,
     ElementwiseRegion,
     EmbedRegion,
+    ExpertsRegion,
     GatedRegion,
+    GateRowsRegion,
     HeadChain,
     HeadLinearRegion,
     HeadsRegion,
@@ -27,6 +29,7 @@ from octavo.backends.cpu.regions import (
     Product,
     QuantizeRegion,
     Region,
+    RouteRegion,
     SelectRegion,
     Slot,
 )
@@ -37,21 +40,24 @@ _NO_HEADS = (_NONE, 0, 0)
 
 
 class Emitter:
-    """vector_of reads a small weight or constant as float32; matrix_of gives a packed matrix's
-    id."""
+    """vector_of reads a small weight or constant as float32; matrices_of gives the ids of a
+    weight's packed matrices: one, or one an expert."""
 
     def __init__(
         self,
         executor: Executor,
         placement: Placement,
         vector_of: Callable[[Value], NDArray[np.float32]],
-        matrix_of: Callable[[Value], int],
+        matrices_of: Callable[[Value], list[int]],
+        size_of: Callable[[Slot], int],
     ) -> None:
         self._executor = executor
         self._vector_of = vector_of
-        self._matrix_of = matrix_of
+        self._matrices_of = matrices_of
         self._buffers = {
-            slot: executor.place_buffer(int(slot.value.shape[1]), slot.form == "q8", offset)
+            slot: executor.place_scratch(size_of(slot), offset)
+            if slot.form == "scratch"
+            else executor.place_buffer(int(slot.value.shape[1]), slot.form == "q8", offset)
             for slot, offset in placement.offsets.items()
         }
         executor.allocate_arena(placement.arena_bytes)
@@ -89,12 +95,23 @@ class Emitter:
             case ElementwiseRegion():
                 a, b, out = self._id(region.a), self._id(region.b), self._id(region.out)
                 e.elementwise(region.rows, region.kind, a, b, out, region.number)
+            case RouteRegion():
+                self._route(region)
+            case ExpertsRegion():
+                self._experts(region)
+            case GateRowsRegion():
+                source, gate, out = (self._id(s) for s in (region.source, region.gate, region.out))
+                e.gate_rows(region.rows, source, gate, out)
             case SelectRegion():
                 e.select(self._id(region.source), self._id(region.out))
             case MeanRegion():
                 e.mean(self._id(region.source), self._id(region.out))
             case OutputRegion():
                 e.output(region.rows, self._id(region.source))
+
+    def _matrix_of(self, weight: Value) -> int:
+        (matrix,) = self._matrices_of(weight)
+        return matrix
 
     def _id(self, slot: Slot | None) -> int:
         return _NONE if slot is None else self._buffers[slot]
@@ -157,3 +174,39 @@ class Emitter:
         q = (self._id(r.source), 0, r.num_heads)
         outs = self._outs(r.outs)
         self._executor.attention(q, r.layer, r.scale, r.window, r.softcap, r.causal, *outs)
+
+    def _route(self, r: RouteRegion) -> None:
+        a = r.attrs
+        self._executor.route(
+            r.rows,
+            self._id(r.source),
+            self._id(r.out),
+            self._floats(r.bias),
+            a.top_k,
+            a.scores,
+            a.normalize,
+            a.scale,
+            a.num_groups,
+            a.top_groups,
+            a.group_score == "top2",
+        )
+
+    def _experts(self, r: ExpertsRegion) -> None:
+        matrices = zip(*(self._matrices_of(weight) for weight in r.weights), strict=True)
+        gate_bias, up_bias, down_bias = (self._floats(bias) for bias in r.biases)
+        self._executor.experts(
+            r.rows,
+            r.dims,
+            self._id(r.source),
+            self._id(r.routes),
+            self._id(r.scratch),
+            self._id(r.out),
+            self._id(r.residual),
+            list(matrices),
+            gate_bias,
+            up_bias,
+            down_bias,
+            r.attrs.activation,
+            r.attrs.alpha,
+            r.attrs.limit,
+        )

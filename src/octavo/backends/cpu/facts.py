@@ -8,6 +8,9 @@ from octavo.backends.cpu.regions import QuantizeRegion, Region, RowKind, Slot
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import Op
 
+_WEIGHT = {Op.LINEAR: 1, Op.EXPERTS: 2}
+"""Operators that multiply their first operand by a matrix, and which operand that is."""
+
 
 class Facts:
     """Readers and makers of values, slots already written, and the regions so far."""
@@ -47,11 +50,13 @@ class Facts:
     def wants(self, value: Value) -> tuple[bool, bool]:
         """(some reader wants float rows, some reader wants int8 rows)."""
         readers = self.readers.get(value, [])
-        quantized = [n for n in readers if n.op is Op.LINEAR and self._reads_int8(n)]
+        quantized = [n for n in readers if value is n.inputs[0] and self._reads_int8(n)]
         return len(quantized) < len(readers) or value is self.graph.output, bool(quantized)
 
-    def _reads_int8(self, linear: Node) -> bool:
-        weight = linear.inputs[1]
+    def _reads_int8(self, node: Node) -> bool:
+        """Whether a node is a product that reads its first operand as int8 rows."""
+        place = _WEIGHT.get(node.op)
+        weight = node.inputs[place] if place is not None else None
         return weight is not None and self.is_quantized(weight)
 
     def outs_of(self, value: Value, fuse_quantize: bool = True) -> list[Slot]:
@@ -66,15 +71,21 @@ class Facts:
         self.regions.append(region)
         self.ready.update(region.writes())
 
-    def operand(self, linear: Node) -> Slot:
+    def operand(self, product: Node) -> Slot:
         """A product's input in the form it reads, quantized now if nobody has done so."""
-        source = self.f32(linear.inputs[0])
-        if not self._reads_int8(linear):
+        source = self.f32(product.inputs[0])
+        if not self._reads_int8(product):
             return source
         slot = Slot(source.value, "q8")
         if slot not in self.ready:
             self.push(QuantizeRegion(self.rows(source.value), source, slot))
         return slot
+
+    def _is_computed(self, value: Value | None, before: Node) -> bool:
+        """Whether a value is there when this node runs."""
+        if value is None or self.f32(value) not in self.ready:
+            return False
+        return self.order[self.maker[value]] < self.order[before]
 
     def _rows_of(self, node: Node) -> RowKind:
         assert node.output is not None

@@ -1,14 +1,15 @@
 """Graph -> regions: finds what can be fused and drops the rest into single-operator regions.
 
 Fused here: norm + quantize; products of one input; product + bias + residual; gate, activation and
-up + quantize; head norm + rotation + cache write; attention + quantize; embedding + scale. A
-pattern is taken only where the values between its nodes have no other reader.
+up + quantize; experts + residual; head norm + rotation + cache write; attention + quantize;
+embedding + scale. A pattern is taken only where the values between its nodes have no other reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from octavo.backends.cpu.lower_experts import ExpertLowering
 from octavo.backends.cpu.lower_heads import HeadLowering
 from octavo.backends.cpu.lower_latent import LatentLowering
 from octavo.backends.cpu.lower_products import ProductLowering
@@ -56,7 +57,7 @@ def lower(graph: Graph, is_quantized: Callable[[Value], bool]) -> list[Region]:
     return _Lowering(graph, is_quantized).run()
 
 
-class _Lowering(ProductLowering, HeadLowering, LatentLowering):
+class _Lowering(ProductLowering, HeadLowering, LatentLowering, ExpertLowering):
     def run(self) -> list[Region]:
         self._add_angles()
         for node in self.graph.nodes:
@@ -94,6 +95,12 @@ class _Lowering(ProductLowering, HeadLowering, LatentLowering):
                 self._latent_write(node)
             case Op.LATENT_ATTENTION:
                 self._latent_attention(node)
+            case Op.ROUTE:
+                self._route(node)
+            case Op.EXPERTS:
+                self._experts(node)
+            case Op.GATE_ROWS:
+                self._gate_rows(node)
             case Op.SELECT_ROWS:
                 self.push(SelectRegion(self.f32(node.inputs[0]), self._out(node)))
             case Op.MEAN_ROWS:

@@ -53,11 +53,6 @@ class ProductLowering(Facts):
                 return Product(weight, bias, target, self.f32(other))
         return Product(weight, bias, Slot(out, "f32"))
 
-    def _is_computed(self, value: Value | None, before: Node) -> bool:
-        if value is None or self.f32(value) not in self.ready:
-            return False
-        return self.order[self.maker[value]] < self.order[before]
-
     def _is_capped_output(self, value: Value) -> bool:
         reader = self.sole_reader(value)
         return reader is not None and reader.op is Op.SOFTCAP and reader.output is self.graph.output

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from octavo.graph.graph import Value
+from octavo.graph.ops import ExpertsAttrs, RouteAttrs
 
-Form = Literal["f32", "q8"]
+Form = Literal["f32", "q8", "scratch"]
 ElementwiseKind = Literal[
     "add", "mul", "scale", "silu", "gelu", "gelu_erf", "relu", "tanh", "softcap"
 ]
@@ -21,7 +22,7 @@ RowKind = Literal["tokens", "logits"]
 
 @dataclass(frozen=True)
 class Slot:
-    """A value in one form. Equal when both are the same."""
+    """A value in one form. Equal when both are the same. "scratch" is memory for one region."""
 
     value: Value
     form: Form
@@ -263,6 +264,78 @@ class ElementwiseRegion(Region):
 
     def in_place(self) -> list[tuple[Slot, Slot]]:
         return [(self.out, s) for s in self.reads()] if self.out else []
+
+
+@dataclass
+class RouteRegion(Region):
+    rows: RowKind
+    source: Slot
+    bias: Value | None
+    attrs: RouteAttrs
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+
+@dataclass
+class ExpertsRegion(Region):
+    """weights: gate, up and down of all experts; biases likewise. A few native instructions, which
+    share the scratch."""
+
+    rows: RowKind
+    source: Slot
+    routes: Slot
+    weights: tuple[Value, Value, Value]
+    biases: tuple[Value | None, Value | None, Value | None]
+    attrs: ExpertsAttrs
+    quantized_hidden: bool
+    out: Slot
+    residual: Slot | None = None
+
+    @property
+    def scratch(self) -> Slot:
+        """Rows sorted by expert, and what becomes of them."""
+        return Slot(self.out.value, "scratch")
+
+    @property
+    def dims(self) -> tuple[int, int, int, int, bool, bool]:
+        """experts, chosen of them, features, hidden, int8 rows in, int8 hidden rows."""
+        num_experts, hidden, features = (int(size) for size in self.weights[0].shape)
+        chosen = int(self.routes.value.shape[1]) // 2
+        as_int8 = self.source.form == "q8"
+        return num_experts, chosen, features, hidden, as_int8, self.quantized_hidden
+
+    def reads(self) -> list[Slot]:
+        return [self.source, self.routes, *([self.residual] if self.residual else [])]
+
+    def writes(self) -> list[Slot]:
+        return [self.out, self.scratch]
+
+    def in_place(self) -> list[tuple[Slot, Slot]]:
+        return [(self.out, self.residual)] if self.residual else []
+
+
+@dataclass
+class GateRowsRegion(Region):
+    """source * sigmoid(gate), one gate a row."""
+
+    rows: RowKind
+    source: Slot
+    gate: Slot
+    out: Slot
+
+    def reads(self) -> list[Slot]:
+        return [self.source, self.gate]
+
+    def writes(self) -> list[Slot]:
+        return [self.out]
+
+    def in_place(self) -> list[tuple[Slot, Slot]]:
+        return [(self.out, self.source)]
 
 
 @dataclass

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from octavo.backends.base import Floats, Ints
 from octavo.graph import (
     AttentionAttrs,
+    ExpertsAttrs,
     HeadLinearAttrs,
     LatentAttentionAttrs,
     LayerNormAttrs,
@@ -22,6 +23,7 @@ from octavo.graph import (
     Op,
     RmsNormAttrs,
     RopeAttrs,
+    RouteAttrs,
     ScaleAttrs,
 )
 
@@ -138,10 +140,16 @@ def softcap(x: Floats, cap: float) -> Floats:
     return result
 
 
-def silu(x: Floats) -> Floats:
-    """x * sigmoid(x), by tanh so that no exponential overflows."""
+def sigmoid(x: Floats) -> Floats:
+    """By tanh, so that no exponential overflows."""
     half = np.float32(0.5)
-    result: Floats = x * (half + half * np.tanh(half * x))
+    result: Floats = half + half * np.tanh(half * x)
+    return result
+
+
+def silu(x: Floats) -> Floats:
+    """x * sigmoid(x)."""
+    result: Floats = x * sigmoid(x)
     return result
 
 
@@ -160,6 +168,66 @@ def gelu_erf(x: Floats) -> Floats:
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def route(logits: Floats, bias: Floats | None, attrs: RouteAttrs) -> Floats:
+    """logits[M, E] -> ids of the chosen experts [M, k], then their weights [M, k]."""
+    scores = _expert_scores(logits, attrs)
+    choice = scores if bias is None else scores + bias
+    choice = np.where(_open_to(choice, attrs), choice, np.float32(-np.inf))
+    ids = np.argsort(-choice, axis=1, kind="stable")[:, : attrs.top_k]
+    weights = np.take_along_axis(scores, ids, axis=1)
+    if attrs.scores == "chosen_softmax":
+        weights = softmax(weights)
+    if attrs.normalize:
+        weights = weights / (weights.sum(axis=1, keepdims=True) + np.float32(1e-20))
+    return np.concatenate([ids.astype(np.float32), weights * np.float32(attrs.scale)], axis=1)
+
+
+def _expert_scores(logits: Floats, attrs: RouteAttrs) -> Floats:
+    if attrs.scores == "softmax":
+        return softmax(logits)
+    return sigmoid(logits) if attrs.scores == "sigmoid" else logits
+
+
+def _open_to(choice: Floats, attrs: RouteAttrs) -> NDArray[np.bool_]:
+    """[M, E]: whether an expert's group is among the best (DeepSeek V2, V3)."""
+    rows, experts = choice.shape
+    size = experts // attrs.num_groups
+    groups = np.sort(choice.reshape(rows, attrs.num_groups, size), axis=2)
+    score = groups[:, :, -1] if attrs.group_score == "max" else groups[:, :, -2:].sum(axis=2)
+    best = np.argsort(-score, axis=1, kind="stable")[:, : attrs.top_groups]
+    is_open = np.zeros((rows, attrs.num_groups), np.bool_)
+    np.put_along_axis(is_open, best, True, axis=1)
+    return np.repeat(is_open, size, axis=1)
+
+
+def experts(x: list[Any], attrs: ExpertsAttrs) -> Floats:
+    """Each row through its experts; results added in the order of choice."""
+    rows, routes, gate, up, down, *biases = x
+    num_chosen = routes.shape[1] // 2
+    ids = routes[:, :num_chosen].astype(np.int64)
+    out: Floats = np.zeros_like(rows)
+    for rank in range(num_chosen):
+        for e in np.unique(ids[:, rank]):
+            at = np.flatnonzero(ids[:, rank] == e)
+            gate_bias, up_bias, down_bias = (None if b is None else b[e] for b in biases)
+            g = linear(rows[at], gate[e], gate_bias)
+            h = _gated(g, linear(rows[at], up[e], up_bias), attrs)
+            y = linear(h, down[e], down_bias)
+            out[at] += routes[at, num_chosen + rank, None] * y
+    return out
+
+
+def _gated(gate: Floats, up: Floats, attrs: ExpertsAttrs) -> Floats:
+    y: Floats
+    if attrs.activation != "clamped_swiglu":
+        y = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf}[attrs.activation](gate) * up
+        return y
+    limit = np.float32(attrs.limit)
+    g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    y = g * sigmoid(np.float32(attrs.alpha) * g) * (u + 1)
+    return y
 
 
 def _add(x: list[Floats], attrs: NoAttrs) -> Floats:
@@ -187,6 +255,9 @@ SIMPLE: dict[Op, Callable[[list[Any], Any], Floats]] = {
     Op.GELU_ERF: lambda x, attrs: gelu_erf(x[0]),
     Op.RELU: lambda x, attrs: np.maximum(x[0], np.float32(0)),
     Op.TANH: lambda x, attrs: np.tanh(x[0]),
+    Op.ROUTE: lambda x, attrs: route(x[0], x[1], attrs),
+    Op.EXPERTS: experts,
+    Op.GATE_ROWS: lambda x, attrs: x[0] * sigmoid(x[1]),
     Op.SOFTCAP: lambda x, attrs: softcap(x[0], attrs.cap),
 }
 """Operators that need nothing but their operands; the executable does the others itself."""
