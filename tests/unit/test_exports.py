@@ -14,6 +14,7 @@ PACKAGES = [
     "bench",
     "cache",
     "cli",
+    "convert",
     "decoding",
     "engine",
     "eval",

@@ -65,7 +65,7 @@ def from_folder(folder: Path, generation_config: Mapping[str, Any]) -> Tokenizer
     pieces = _pieces(vocab, path)
     added = library.get_added_tokens_decoder()
     decoder = _decoder_steps(library)
-    config = _read_object(folder / "tokenizer_config.json")
+    config = read_object(folder / "tokenizer_config.json")
     hidden = [token for token, info in added.items() if info.special]
     bytes_known = any(step.get("type") == "ByteFallback" for step in decoder)
     return Tokenizer(
@@ -73,7 +73,7 @@ def from_folder(folder: Path, generation_config: Mapping[str, Any]) -> Tokenizer
         style=_style(decoder),
         encoder=encoder,
         special=_special(library, vocab, config, generation_config, hidden),
-        templates=_templates(folder, config),
+        templates=read_templates(folder, config),
         literal_ids=frozenset(added),
         byte_ids=frozenset(_byte_ids(vocab)) if bytes_known else frozenset(),
         strip_space=any(_strips_space(step) for step in decoder),
@@ -116,7 +116,7 @@ def _strips_space(step: Mapping[str, Any]) -> bool:
     return step.get("type") == "WordPiece" or (step.get("type") == "Strip" and step["start"] > 0)
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty if there is no such file."""
     if not path.is_file():
         return {}
@@ -176,7 +176,7 @@ def _affixes(library: Library) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (), ()
 
 
-def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Chat templates by name: from the files of today, else from tokenizer_config.json."""
     files = {path.stem: path for path in (folder / "additional_chat_templates").glob("*.jinja")}
     if (folder / "chat_template.jinja").is_file():

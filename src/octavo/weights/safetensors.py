@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
 
-_DTYPE_BYTES = {
+DTYPE_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
     **dict.fromkeys(("U32", "I32", "F32"), 4),
@@ -136,7 +136,7 @@ def _entry(name: str, fields: object, data_begin: int, file_size: int) -> Entry:
     if not isinstance(fields, dict):
         raise FormatError(f"tensor {name!r}: expected an object, got {fields!r:.80}")
     dtype = fields.get("dtype")
-    if not isinstance(dtype, str) or dtype not in _DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise FormatError(f"tensor {name!r} dtype: {dtype!r:.80} is not a known dtype")
     shape = _sizes(name, fields, "shape")
     if len(shape) > MAX_DIMS:
@@ -152,7 +152,7 @@ def _entry(name: str, fields: object, data_begin: int, file_size: int) -> Entry:
 
 
 def _check_size(name: str, dtype: str, shape: list[int], size_bytes: int) -> None:
-    expected = _DTYPE_BYTES[dtype]
+    expected = DTYPE_BYTES[dtype]
     for size in shape:
         expected *= size
     if expected != size_bytes:

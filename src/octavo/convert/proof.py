@@ -1,0 +1,92 @@
+"""Whether two checkpoints say the same model: what makes a conversion an equivalence.
+
+What is about to be written is read back by the usual readers before a byte of it is; a setting that
+the other format cannot say is thus an error, never a silent change of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import UnsupportedError
+from octavo.models import ModelConfig, RopeConfig, config_from
+from octavo.models.rope import inverse_frequencies, magnitude
+from octavo.weights import Checkpoint, Tensor, dequantize
+
+_OTHERWISE = ("name", "rope", "rope_local", "norm_unit_offset", "eos_token_ids")
+"""Fields that are compared in another way, or that the formats spell differently."""
+TOLERANCE = 1e-6
+"""GGUF's real numbers are single precision."""
+
+
+def prove_same(before: Checkpoint, after: Checkpoint) -> None:
+    """Raise UnsupportedError naming every setting that `after` would not keep."""
+    old, new = config_from(before), config_from(after)
+    lost = [
+        f"{f.name}: {getattr(old, f.name)!r:.80} would become {getattr(new, f.name)!r:.80}"
+        for f in fields(ModelConfig)
+        if f.name not in _OTHERWISE and not _close(_value(old, f.name), _value(new, f.name))
+    ]
+    lost += [
+        f"{kind}: rotary frequencies would change"
+        for kind in ("rope", "rope_local")
+        if not _same_rope(_rope(old, kind), before, _rope(new, kind), after)
+    ]
+    if lost:
+        raise UnsupportedError(
+            f"convert: {before.path}: the other format cannot say all of this model;"
+            f" {'; '.join(lost)}"
+        )
+
+
+def _value(config: ModelConfig, name: str) -> Any:
+    """A field, with what is the same written the same way."""
+    if name == "attention_scale":
+        return config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
+    if name == "sliding_layers":
+        return tuple(config.window_of(i) is not None for i in range(config.num_layers))
+    if name == "ropeless_layers":
+        return tuple(not config.rotates(i) for i in range(config.num_layers))
+    return getattr(config, name)
+
+
+def _close(old: Any, new: Any) -> bool:
+    if isinstance(old, float) and isinstance(new, float):
+        return abs(old - new) <= TOLERANCE * max(abs(old), abs(new))
+    return bool(old == new)
+
+
+def _rope(config: ModelConfig, kind: str) -> RopeConfig:
+    return config.rope if kind == "rope" else config.rope_local or config.rope
+
+
+def _same_rope(old: RopeConfig, before: Checkpoint, new: RopeConfig, after: Checkpoint) -> bool:
+    if old.rotary_dim != new.rotary_dim or not _close(magnitude(old), magnitude(new)):
+        return False
+    pairs = zip(_frequencies(old, before), _frequencies(new, after), strict=True)
+    return all(np.allclose(a, b, rtol=1e-5, atol=0) for a, b in pairs)
+
+
+def _frequencies(rope: RopeConfig, checkpoint: Checkpoint) -> list[NDArray[np.float32]]:
+    """For contexts up to the trained one and beyond it; the same, except for longrope."""
+    if rope.scaling == "longrope":
+        listed = {"short": rope.short_factors, "long": rope.long_factors}
+        return [
+            inverse_frequencies(rope, _factors(checkpoint, f"rope_factors_{kind}.weight", known))
+            for kind, known in listed.items()
+        ]
+    same = inverse_frequencies(rope, _factors(checkpoint, "rope_freqs.weight", ()))
+    return [same, same]
+
+
+def _factors(
+    checkpoint: Checkpoint, name: str, known: tuple[float, ...]
+) -> NDArray[np.float32] | None:
+    tensor: Tensor | None = checkpoint.tensors.get(name)
+    if known:
+        return np.array(known, np.float32)
+    return dequantize(tensor) if tensor is not None else None
