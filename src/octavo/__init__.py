@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Logprob,
         Request,
         RequestOutput,
+        ScoringOutput,
     )
     from octavo.errors import OctavoError
 
@@ -47,6 +48,7 @@ _MODULES = {
     "Request": "octavo.engine",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.decoding.params",
+    "ScoringOutput": "octavo.engine",
 }
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Request",
     "RequestOutput",
     "SamplingParams",
+    "ScoringOutput",
     "__version__",
 ]
 

@@ -103,11 +103,14 @@ def test_dimensions_and_norm() -> None:
 
 
 def test_an_engine_has_one_task() -> None:
-    with open_llm("llama") as llm, pytest.raises(InvalidParameterError, match="embeddings only"):
+    with (
+        open_llm("llama") as llm,
+        pytest.raises(InvalidParameterError, match=r"embeddings \(/v1/embeddings\) only"),
+    ):
         llm.generate([1, 2], SamplingParams(max_tokens=1), use_tqdm=False)
     with (
         LLM(str(TINY / "llama")) as llm,
-        pytest.raises(InvalidParameterError, match="not served for embeddings"),
+        pytest.raises(InvalidParameterError, match="not for embeddings"),
     ):
         llm.embed([1, 2])
 

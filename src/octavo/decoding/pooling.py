@@ -20,12 +20,13 @@ Floats = NDArray[np.float32]
 class Pooling:
     """kind: the mean of all tokens, the last one's state, or the first one's ("cls"); None leaves
     it to the model. dimensions: keep only so many leading numbers (Matryoshka embeddings).
-    normalize: to length 1, after cutting. Raises InvalidParameterError naming the field.
+    normalize: to length 1, after cutting; None leaves it to the model. Raises
+    InvalidParameterError naming the field.
     """
 
     kind: PoolingKind | None = None
     dimensions: int | None = None
-    normalize: bool = True
+    normalize: bool | None = None
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in POOLINGS:
@@ -46,8 +47,10 @@ class Pool:
     """Takes a text's hidden states in order, in pieces of any size; the result does not depend on
     the pieces."""
 
-    def __init__(self, pooling: Pooling, kind: PoolingKind) -> None:
-        self._pooling, self._kind = pooling, kind
+    def __init__(self, pooling: Pooling, kind: PoolingKind, normalize: bool = True) -> None:
+        """kind and normalize: the model's, where `pooling` leaves them open."""
+        self._dimensions, self._kind = pooling.dimensions, pooling.kind or kind
+        self._normalize = normalize if pooling.normalize is None else pooling.normalize
         self.clear()
 
     def clear(self) -> None:
@@ -72,8 +75,8 @@ class Pool:
         """The embedding, [dimensions or width]."""
         assert self._state is not None, "a text has at least one token"
         state = self._state / self._count if self._kind == "mean" else self._state
-        state = state[: self._pooling.dimensions]
-        if self._pooling.normalize:
+        state = state[: self._dimensions]
+        if self._normalize:
             length = float(np.sqrt(np.dot(state, state)))
             state = state / length if length > 0 else state
         return state.astype(np.float32)

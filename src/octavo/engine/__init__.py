@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from octavo.engine.async_engine import AsyncEngine
     from octavo.engine.collect import Collector
-    from octavo.engine.embedding import EmbeddingOutput
+    from octavo.engine.embedding import EmbeddingOutput, ScoringOutput
     from octavo.engine.engine import Engine
     from octavo.engine.llm import LLM
     from octavo.engine.options import EngineOptions
@@ -42,6 +42,7 @@ __all__ = [
     "Request",
     "RequestMetrics",
     "RequestOutput",
+    "ScoringOutput",
     "TokenLogprobs",
     "plan_engine",
 ]
@@ -55,6 +56,7 @@ _HOMES = {
     "EngineOptions": "options",
     "EnginePlan": "planning",
     "EngineStats": "stats",
+    "ScoringOutput": "embedding",
     "plan_engine": "planning",
 }
 

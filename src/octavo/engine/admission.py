@@ -43,11 +43,21 @@ def queue_has_room(options: EngineOptions, num_waiting: int, num_tokens: int) ->
 
 def check_task(request: Request, task: str) -> None:
     """Raise InvalidParameterError if the engine does not do what the request is about."""
-    if request.pooling is None and task == "embed":
-        raise InvalidParameterError("model", "is served for embeddings only (task is embed)")
-    if request.pooling is not None and task != "embed":
-        message = "is not served for embeddings; serve it with task embed"
-        raise InvalidParameterError("model", message)
+    task = "generate" if task == "auto" else task
+    if request.task != task:
+        raise InvalidParameterError("model", refusal(request.task, task))
+
+
+_WORKS = {
+    "generate": "generating text",
+    "embed": "embeddings (/v1/embeddings)",
+    "score": "scoring pairs of texts (/v1/rerank, /v1/score)",
+}
+
+
+def refusal(wanted: str, task: str) -> str:
+    """Why a request is not for this engine, and what is."""
+    return f"is served for {_WORKS[task]} only, not for {_WORKS[wanted]}"
 
 
 def _check_grammar(grammar: Grammar, has_tokenizer: bool) -> None:

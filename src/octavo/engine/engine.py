@@ -58,12 +58,14 @@ class Engine:
         self._executable = executable
         executable.allocate_kv(plan.num_blocks)
         self._cache = KvCache(plan.num_blocks, plan.block_size, options.enable_prefix_caching)
-        self._scheduler: Scheduler[Sample] = Scheduler(scheduler_config(options), self._cache)
+        whole_prompts = self.config.encoder is not None
+        config = scheduler_config(options, whole_prompts)
+        self._scheduler: Scheduler[Sample] = Scheduler(config, self._cache)
         self._max_rows = self._scheduler.max_rows
         max_blocks = -(-plan.max_model_len // plan.block_size)
-        self._builder = StepBuilder(
-            options.max_num_batched_tokens, self._max_rows, max_blocks, plan.block_size
-        )
+        most = options.max_num_batched_tokens
+        most = max(most, plan.max_model_len) if whole_prompts else most
+        self._builder = StepBuilder(most, self._max_rows, max_blocks, plan.block_size)
         vocab_size = self.config.vocab_size
         self._rows = SamplingRows(self._max_rows, vocab_size)
         self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
@@ -92,7 +94,8 @@ class Engine:
         """
         from octavo.engine.loading import engine_class, load
 
-        return engine_class(cls, options)(*load(options, progress, report))
+        loaded = load(options, progress, report)
+        return engine_class(cls, loaded[2])(*loaded)
 
     def check(self, request: Request) -> None:
         """Raise a RequestError if this engine can never serve the request."""

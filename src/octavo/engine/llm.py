@@ -17,9 +17,10 @@ from octavo.decoding.params import SamplingParams
 from octavo.decoding.pooling import Pooling
 from octavo.engine.chat import Chats
 from octavo.engine.collect import Collector
-from octavo.engine.embedding import EMBED_ONLY, EmbeddingOutput
+from octavo.engine.embedding import EMBED_ONLY, EmbeddingOutput, ScoringOutput, vector_of
 from octavo.engine.engine import Engine
 from octavo.engine.options import EngineOptions
+from octavo.engine.pairs import align, cosine, prompted, score_of
 from octavo.engine.planning import EnginePlan
 from octavo.engine.shared import Mailbox, SharedEngine
 from octavo.engine.stats import EngineStats
@@ -129,16 +130,60 @@ class LLM:
         return outputs
 
     def embed(
-        self, prompts: Prompts, pooling: Pooling | None = None, *, use_tqdm: bool = True
+        self,
+        prompts: Prompts,
+        pooling: Pooling | None = None,
+        *,
+        prompt_name: str | None = None,
+        use_tqdm: bool = True,
     ) -> list[EmbeddingOutput]:
-        """Embeddings of texts or lists of token ids, in order, batched together. Needs an LLM made
-        with task="embed". pooling: None for the model's own kind, normalized.
+        """Embeddings of texts or lists of token ids, in order, batched together. Needs an encoder
+        or an LLM made with task="embed". pooling: None for what the model's files say. prompt_name:
+        one of the model's texts to put before each text; "" for none, None for its usual one.
         """
-        how = pooling or Pooling()
-        requests = [
-            replace(self._request(prompt, EMBED_ONLY), pooling=how) for prompt in _listed(prompts)
+        how, named = pooling or Pooling(), self.options.prompts
+        name = self.options.default_prompt if prompt_name is None else prompt_name
+        texts = [
+            prompted(prompt, named, name) if isinstance(prompt, str) else prompt
+            for prompt in _listed(prompts)
         ]
+        requests = [replace(self._request(text, EMBED_ONLY), pooling=how) for text in texts]
         return [EmbeddingOutput.of(output) for output in self._run(requests, use_tqdm)]
+
+    def score(
+        self, first: str | Sequence[str], second: str | Sequence[str], *, use_tqdm: bool = True
+    ) -> list[ScoringOutput]:
+        """How well texts go together: one first text with each second one, or pair by pair. By a
+        cross-encoder's score, or by the cosine of embeddings where the model makes those. What is
+        too long is cut off the second text.
+        """
+        pairs = align(
+            *([text] if isinstance(text, str) else list(text) for text in (first, second))
+        )
+        if self.options.task == "embed":
+            return self._score_by_angle(pairs, use_tqdm)
+        outputs = self._run([self._pair(*pair) for pair in pairs], use_tqdm)
+        sigmoid = self.config.encoder is None or self.config.encoder.sigmoid
+        return [
+            ScoringOutput(score_of(float(vector_of(o)[0]), sigmoid), o.prompt_token_ids)
+            for o in outputs
+        ]
+
+    def _pair(self, first: str, second: str) -> Request:
+        tokenizer = self._need_tokenizer("prompt")
+        ids, start = tokenizer.encode_pair(first, second, self.plan.max_model_len)
+        return replace(self._request(ids, EMBED_ONLY), pair_start=start)
+
+    def _score_by_angle(self, pairs: list[tuple[str, str]], use_tqdm: bool) -> list[ScoringOutput]:
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        found = dict(zip(texts, self.embed(texts, use_tqdm=use_tqdm), strict=True))
+        return [
+            ScoringOutput(
+                cosine(found[a].embedding, found[b].embedding),
+                found[a].prompt_token_ids + found[b].prompt_token_ids,
+            )
+            for a, b in pairs
+        ]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Delta]:
         """Deltas of one request as they come. Closing the iterator aborts the request."""

@@ -11,9 +11,16 @@ from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Backend, Executable, MemoryPlan
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine
+from octavo.errors import InvalidParameterError, UnsupportedError
 from octavo.graph import Graph, without_head
 from octavo.machine import Memory, memory, num_threads
-from octavo.models import ModelConfig, build_graph, config_from, fit_tensors, pooling_of
+from octavo.models import (
+    ModelConfig,
+    build_graph,
+    config_from,
+    embedding_settings,
+    fit_tensors,
+)
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
@@ -21,6 +28,9 @@ from octavo.weights.cache import Progress
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
+
+LONGEST_TEXT = 8192
+"""Tokens of an encoder's text unless asked otherwise: its step is as long, and so is the arena."""
 
 Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan]
 
@@ -52,15 +62,20 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
     """Find the model, read its headers, build its graph and plan its memory."""
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
+    options = replace(options, task=_task_of(options, config))
+    if options.task == "embed":
+        options, config = _for_embedding(options, config, checkpoint)
+    if config.encoder is not None:
+        options = _for_encoder(options, config)
     if options.max_model_len is not None:  # it decides which rotary factors are used
         context = min(config.context_length, options.max_model_len)
         config = replace(config, context_length=context)
     checkpoint = fit_tensors(config, checkpoint)
     graph = build_graph(config, checkpoint.tensors)
-    if options.task == "embed":
-        graph, options = without_head(graph), _for_embedding(options, checkpoint)
+    if options.task == "embed" and config.encoder is None:
+        graph = without_head(graph)
     backend = get_backend(options.backend)
-    settings = backend_options(options, num_threads(options.num_threads))
+    settings = backend_options(options, num_threads(options.num_threads), config)
     plan = backend.plan(graph, checkpoint, config, settings)
     return Opened(checkpoint, config, graph, options, backend, settings, plan)
 
@@ -89,24 +104,77 @@ def engine_class(usual: type[Engine], options: EngineOptions) -> type[Engine]:
     """The engine that does the options' task."""
     if options.task == "generate":
         return usual
-    from octavo.engine.embedding import EmbeddingEngine
+    from octavo.engine.embedding import EmbeddingEngine, ScoringEngine
 
-    return EmbeddingEngine
-
-
-def _for_embedding(options: EngineOptions, checkpoint: Checkpoint) -> EngineOptions:
-    """Every token of a step may be wanted as a row, and the pooling is known from here on."""
-    pooling = pooling_of(checkpoint) if options.pooling == "auto" else options.pooling
-    return replace(options, max_num_seqs=options.max_num_batched_tokens, pooling=pooling)
+    return EmbeddingEngine if options.task == "embed" else ScoringEngine
 
 
-def backend_options(options: EngineOptions, threads: int) -> BackendOptions:
-    """What the backend needs to know of the engine's options."""
+def _task_of(options: EngineOptions, config: ModelConfig) -> str:
+    """What the engine is to do. Raises InvalidParameterError if the model is for something else,
+    UnsupportedError for a classifier that gives more than a score."""
+    encoder = config.encoder
+    able = (
+        ["generate", "embed"] if encoder is None else ["score" if encoder.num_labels else "embed"]
+    )
+    if options.task not in ("auto", *able):
+        expected = " or ".join(f'"{task}"' for task in ("auto", *able))
+        got = f"got {options.task!r}, but {config.name} is a model to {' and to '.join(able)}"
+        raise InvalidParameterError("task", f"{got}; expected {expected}")
+    if encoder is not None and encoder.num_labels > 1:
+        raise UnsupportedError(
+            f"{config.name}: classifies into {encoder.num_labels} labels; to score pairs of texts "
+            "a model has one"
+        )
+    return able[0] if options.task == "auto" else options.task
+
+
+def _for_embedding(
+    options: EngineOptions, config: ModelConfig, checkpoint: Checkpoint
+) -> tuple[EngineOptions, ModelConfig]:
+    """Pooling and the longest text as the model's files say. Of a decoder every token of a step may
+    be wanted as a row."""
+    settings = embedding_settings(checkpoint, is_encoder=config.encoder is not None)
+    pooling = settings.pooling if options.pooling == "auto" else options.pooling
+    normalize = settings.normalize if options.normalize is None else options.normalize
+    rows = options.max_num_batched_tokens if config.encoder is None else options.max_num_seqs
+    if settings.max_length is not None:
+        context = min(config.context_length, settings.max_length)
+        config = replace(config, context_length=context)
+    options = replace(options, max_num_seqs=rows, pooling=pooling, normalize=normalize)
+    if options.prompts is None:
+        named, usual = dict(settings.prompts), settings.default_prompt
+        options = replace(options, prompts=named, default_prompt=usual)
+    return options, config
+
+
+def _for_encoder(options: EngineOptions, config: ModelConfig) -> EngineOptions:
+    """Texts run whole, and what is cached of them serves within a step only: blocks for one step,
+    with one to spare for each text as the scheduler keeps them."""
+    length = options.max_model_len or min(config.context_length, LONGEST_TEXT)
+    tokens = max(options.max_num_batched_tokens, length)
+    blocks = -(-tokens // options.block_size) + 2 * options.max_num_seqs
+    fixed = options.num_kv_blocks is not None or options.kv_cache_bytes is not None
+    return replace(
+        options,
+        max_model_len=length,
+        num_kv_blocks=options.num_kv_blocks if fixed else blocks,
+        enable_prefix_caching=False,
+    )
+
+
+def backend_options(
+    options: EngineOptions, threads: int, config: ModelConfig | None = None
+) -> BackendOptions:
+    """What the backend needs to know of the engine's options. An encoder's step holds its longest
+    text, and may want all of its tokens as rows."""
+    tokens, rows = options.max_num_batched_tokens, options.max_num_seqs
+    if config is not None and config.encoder is not None:
+        tokens = rows = max(tokens, options.max_model_len or 0)
     return BackendOptions(
         weights=options.weights,
         kv_dtype=options.kv_dtype,
         num_threads=threads,
         block_size=options.block_size,
-        max_tokens=options.max_num_batched_tokens,
-        max_seqs=min(options.max_num_seqs, options.max_num_batched_tokens),
+        max_tokens=tokens,
+        max_seqs=min(rows, tokens),
     )

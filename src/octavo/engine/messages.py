@@ -11,7 +11,10 @@ from typing import Any
 import msgspec
 
 from octavo import errors
+from octavo.engine.options import EngineOptions
+from octavo.engine.planning import EnginePlan
 from octavo.engine.types import Delta, Request
+from octavo.models.config import ModelConfig
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -65,11 +68,31 @@ class Located(msgspec.Struct, tag=True, array_like=True):
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The engine takes requests. plan: the memory report, for people."""
+    """The engine takes requests. plan: the memory report, for people. task: what it does. sigmoid:
+    whether its scores are the sigmoid of what it gives. prompts, default_prompt: its options."""
 
     vocab_size: int
     max_model_len: int
     plan: str
+    task: str = "generate"
+    sigmoid: bool = True
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = None
+
+
+def ready(config: ModelConfig, options: EngineOptions, plan: EnginePlan) -> Ready:
+    """What an engine made of these says when it is ready."""
+    encoder = config.encoder
+    sigmoid = encoder is None or encoder.sigmoid
+    return Ready(
+        config.vocab_size,
+        plan.max_model_len,
+        str(plan),
+        "generate" if options.task == "auto" else options.task,
+        sigmoid,
+        options.prompts or {},
+        options.default_prompt,
+    )
 
 
 class Deltas(msgspec.Struct, tag=True, array_like=True):

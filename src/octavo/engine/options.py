@@ -17,7 +17,7 @@ _CHOICES = {
     "weights": ("native", "float"),
     "kv_dtype": ("auto", "f32", "f16", "bf16", "int8"),
     "scheduling_policy": ("fcfs", "priority"),
-    "task": ("generate", "embed"),
+    "task": ("auto", "generate", "embed", "score"),
     "pooling": ("auto", *POOLINGS),
 }
 
@@ -38,8 +38,11 @@ class EngineOptions:
     max_queued_tokens: requests that may wait and their tokens, before QueueFullError.
     max_grammar_bytes and max_grammar_depth: size and nesting of a request's schema or grammar.
     tenant_weights: shares of tenants in the service, 1 for those not named. seed: what seeds of
-    requests without one are derived from. task: "generate" text, or "embed" it, pooled as `pooling`
-    says unless a request does ("auto": as the model's files say; see models/pooling.py).
+    requests without one are derived from. task: "generate" text, "embed" it, or "score" pairs of
+    texts; "auto" is what the model is for. pooling and normalize: how embeddings are made unless a
+    request says it ("auto" and None: as the model's files say; see models/pooling.py). prompts:
+    texts by name that may go before a text to embed, default_prompt the one that does unasked;
+    None: as the files say.
     """
 
     model: str
@@ -62,8 +65,11 @@ class EngineOptions:
     max_grammar_depth: int = 64
     tenant_weights: dict[str, float] = field(default_factory=dict)
     seed: int = 0
-    task: str = "generate"
+    task: str = "auto"
     pooling: str = "auto"
+    normalize: bool | None = None
+    prompts: dict[str, str] | None = None
+    default_prompt: str | None = None
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -76,6 +82,9 @@ class EngineOptions:
                 expected = " or ".join(f'"{value}"' for value in allowed)
                 got = repr(getattr(self, name))
                 raise InvalidParameterError(name, f"got {got}, expected {expected}")
+        if self.default_prompt and self.default_prompt not in (self.prompts or ()):
+            got = f"got {self.default_prompt!r}, which is not one of `prompts`"
+            raise InvalidParameterError("default_prompt", got)
         if self.num_threads < 0:
             raise InvalidParameterError(
                 "num_threads", f"got {self.num_threads}, expected 0 (automatic) or more"

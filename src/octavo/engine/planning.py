@@ -149,12 +149,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def scheduler_config(options: EngineOptions) -> SchedulerConfig:
-    """The engine's options as the scheduler knows them."""
+def scheduler_config(options: EngineOptions, whole_prompts: bool = False) -> SchedulerConfig:
+    """The engine's options as the scheduler knows them. whole_prompts: as encoders want them."""
     return SchedulerConfig(
         options.max_num_seqs,
         options.max_num_batched_tokens,
         options.max_num_mixed_tokens,
         tenant_weights=options.tenant_weights,
         preempt_for_priority=options.scheduling_policy == "priority",
+        whole_prompts=whole_prompts,
     )

@@ -28,7 +28,7 @@ class StepBuilder:
         self._count = np.arange(max(max_tokens, max_blocks * block_size) + 1, dtype=np.int32)
         self._query_start = _ints(max_rows + 1)
         self._seq_len = _ints(max_rows)
-        self._logit_rows = _ints(max(max_rows, 1))
+        self._logit_rows = _ints(max(max_rows, max_tokens))
         self._tables = np.zeros((max_rows, max_blocks), dtype=np.int32)
         self._versions = [-1] * max_rows
         self._gathered = _ints(max_rows * max_blocks)

@@ -24,7 +24,8 @@ class Request:
     is shared between tenants by their weights. deadline_s and ttft_deadline_s: moments on the
     monotonic clock by which the last and the first token must be out; a request that misses one
     ends with DeadlineError. resumption: what another engine has shown of the answer already.
-    pooling: an embedding is wanted instead of tokens; params are then embedding.EMBED_ONLY.
+    pooling: an embedding is wanted instead of tokens. pair_start: a score is wanted; where in
+    prompt_ids the second of two texts begins. params are for both embedding.EMBED_ONLY.
     """
 
     request_id: str
@@ -40,6 +41,14 @@ class Request:
     ttft_deadline_s: float | None = None
     resumption: Resumption | None = None
     pooling: Pooling | None = None
+    pair_start: int | None = None
+
+    @property
+    def task(self) -> str:
+        """What is wanted: "generate", "embed" or "score"."""
+        if self.pair_start is not None:
+            return "score"
+        return "generate" if self.pooling is None else "embed"
 
 
 @dataclass
@@ -89,7 +98,7 @@ class Delta:
     prompt_logprobs: list[TokenLogprobs | None] | None = None  # with a request's first delta
     num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache; likewise
     metrics: RequestMetrics | None = None  # with a request's last delta
-    embedding: bytes | None = None  # float32, little endian: all of a request for an embedding
+    embedding: bytes | None = None  # float32, little endian: an embedding, or a pair's label
 
 
 @dataclass
@@ -122,7 +131,7 @@ class RequestMetrics:
 @dataclass
 class RequestOutput:
     """All samples of one request, as `LLM.generate` returns them. embedding: float32, of a request
-    for one."""
+    for one or for a score."""
 
     request_id: str
     prompt: str | None

@@ -109,7 +109,7 @@ class Worker:
     def serve(self) -> None:
         """Step while there is work, sleep while there is none, return on Shutdown."""
         engine, link = self._engine, self._link
-        link.send(m.Ready(engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)))
+        link.send(m.ready(engine.config, engine.options, engine.plan))
         while self._take_commands():
             if engine.has_work():
                 self._step()

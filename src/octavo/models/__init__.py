@@ -4,17 +4,19 @@ No kernel, no device and no request in here.
 """
 
 from octavo.models.config import EncoderConfig, ModelConfig, RopeConfig
-from octavo.models.pooling import pooling_of
+from octavo.models.pooling import EmbeddingSettings, embedding_settings, pooling_of
 from octavo.models.registry import FAMILIES, Family, build_graph, config_from, fit_tensors
 
 __all__ = [
     "FAMILIES",
+    "EmbeddingSettings",
     "EncoderConfig",
     "Family",
     "ModelConfig",
     "RopeConfig",
     "build_graph",
     "config_from",
+    "embedding_settings",
     "fit_tensors",
     "pooling_of",
 ]

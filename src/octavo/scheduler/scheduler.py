@@ -44,13 +44,15 @@ class SchedulerConfig:
     """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step, of which
     max_num_mixed_tokens may be of prompts if the step has decodes.
     preempt_for_priority: let a waiting sequence displace running ones of a larger priority.
-    tenant_weights: shares of tenants; 1 for those not named."""
+    tenant_weights: shares of tenants; 1 for those not named.
+    whole_prompts: a prompt is never cut; one longer than a step's tokens has a step for itself."""
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_num_mixed_tokens: int = 192
     preempt_for_priority: bool = False
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    whole_prompts: bool = False
 
 
 class Scheduler(Generic[S]):
@@ -150,7 +152,7 @@ class Scheduler(Generic[S]):
         if score:
             end = sequence.num_to_score
             budget = min(budget, self.max_rows)
-        count = min(end - start, budget)
+        count = end - start if self.config.whole_prompts else min(end - start, budget)
         plan.chunks.append(Chunk(sequence, start, count, score))
         return count
 
@@ -168,6 +170,8 @@ class Scheduler(Generic[S]):
             if sequence is None or sequence in plan.preempted:
                 break
             if before is not None and not _urgency(sequence)[:2] < _urgency(before)[:2]:
+                break
+            if self.config.whole_prompts and plan.chunks and len(sequence.ids) > budget:
                 break
             found = self._cached_prefix(sequence)
             if not self._fits(sequence, found):

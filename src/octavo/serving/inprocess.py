@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from octavo.engine import AsyncEngine, EngineStats
-from octavo.engine.messages import Ready
+from octavo.engine.messages import Ready, ready
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProgress, EngineState
 from octavo.engine.types import Delta, Request
@@ -19,9 +19,7 @@ class LocalClient:
     def __init__(self, engine: AsyncEngine, model_path: str) -> None:
         self.options: EngineOptions = engine.options
         self.state = EngineState("ready")
-        self.ready_info: Ready | None = Ready(
-            engine.config.vocab_size, engine.plan.max_model_len, str(engine.plan)
-        )
+        self.ready_info: Ready | None = ready(engine.config, engine.options, engine.plan)
         self.num_restarts = 0
         self.pid = os.getpid()
         self.full_for_s: float | None = None  # its caller waits its turn

@@ -89,6 +89,26 @@ class Tokenizer:
             return ids
         return [*self.special.prefix_ids, *ids, *self.special.suffix_ids]
 
+    def encode_pair(
+        self, first: str, second: str, limit: int | None = None
+    ) -> tuple[list[int], int]:
+        """Ids of two texts as an encoder reads them together, and where the second begins.
+
+        limit: at most so many ids; what is too long is cut off the second text, then off the first.
+        """
+        special = self.special
+        middle = special.suffix_ids if special.middle_ids is None else special.middle_ids
+        a, b = (
+            self.encode(text, add_special_tokens=False, parse_special=False)
+            for text in (first, second)
+        )
+        if limit is not None:
+            room = limit - len(special.prefix_ids) - len(middle) - len(special.suffix_ids)
+            a = a[: max(0, room)]
+            b = b[: max(0, room - len(a))]
+        head = [*special.prefix_ids, *a, *middle]
+        return [*head, *b, *special.suffix_ids], len(head)
+
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Unknown ids are empty."""
         table = self.piece_bytes(skip_special_tokens)

@@ -145,12 +145,14 @@ def _special(
     special = set(hidden)
     special_vocab = {piece: token for piece, token in vocab.items() if token in special}
     prefix, suffix = _affixes(library)
+    middle = _middle(library, len(prefix), len(suffix))
     ends = end_ids(eos, special_vocab)
     return SpecialTokens(
         bos_id=vocab.get(named.get("bos_token", "")),
         eos_ids=ends,
         prefix_ids=prefix,
         suffix_ids=suffix,
+        middle_ids=middle,
         hidden_ids=frozenset([*hidden, *ends]),
         named=named,
     )
@@ -174,6 +176,13 @@ def _affixes(library: Library) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if full[start : start + len(bare)] == bare:
             return tuple(full[:start]), tuple(full[start + len(bare) :])
     return (), ()
+
+
+def _middle(library: Library, prefix: int, suffix: int) -> tuple[int, ...]:
+    """What the post-processor puts between two texts; prefix and suffix: how much round one."""
+    bare = len(library.encode("a", add_special_tokens=False).ids)
+    full = library.encode("a", "a", add_special_tokens=True).ids
+    return tuple(full[prefix + bare : max(prefix + bare, len(full) - suffix - bare)])
 
 
 def read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

@@ -11,14 +11,17 @@ class SpecialTokens:
     """Ids with a role. A role without a token is None.
 
     eos_ids: every id that ends an answer, the main one first. prefix_ids, suffix_ids: put round
-    every prompt. hidden_ids: left out of shown text when special tokens are skipped. named: role
-    name -> text, as chat templates want them ("bos_token", "eos_token", "pad_token", "unk_token").
+    every prompt. middle_ids: put between two texts that are read as one; None where the file does
+    not say: suffix_ids. hidden_ids: left out of shown text when special tokens are skipped. named:
+    role name -> text, as chat templates want them ("bos_token", "eos_token", "pad_token",
+    "unk_token").
     """
 
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
+    middle_ids: tuple[int, ...] | None = None
     hidden_ids: frozenset[int] = frozenset()
     named: Mapping[str, str] = field(default_factory=dict)
 

@@ -14,27 +14,47 @@ from octavo.weights.tensor import Checkpoint, DerivedTensor, Tensor
 MAX_JSON_BYTES = 64 * 1024 * 1024
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-EXTRAS = {"generation_config": "generation_config.json", "pooling": "1_Pooling/config.json"}
-"""Files that a folder may have besides; the second is sentence-transformers'."""
+EXTRAS = {
+    "generation_config": "generation_config.json",
+    "pooling": "1_Pooling/config.json",
+    "sentence_transformers": "config_sentence_transformers.json",
+    "sentence_bert": "sentence_bert_config.json",
+}
+"""Files that a folder may have besides; all but the first are sentence-transformers'."""
+MODULES = "modules.json"
+"""Another one of theirs, whose list `extras` has as {"modules": [...]}."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """An untrusted JSON object from a file. Raises FormatError naming the file."""
+    return parse_json_object(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MAX_JSON_BYTES:
         raise FormatError(f"{path}: has {size} bytes, expected at most {MAX_JSON_BYTES}")
-    return parse_json_object(path.read_bytes(), str(path))
+    return path.read_bytes()
+
+
+def _read_extras(path: Path) -> dict[str, dict[str, Any]]:
+    there = {name: path / file for name, file in EXTRAS.items() if (path / file).exists()}
+    found = {name: read_json(file) for name, file in there.items()}
+    if (path / MODULES).exists():
+        text = b'{"modules":' + _read(path / MODULES) + b"}"
+        found["modules"] = parse_json_object(text, str(path / MODULES))
+    return found
 
 
 def open_folder(path: Path) -> Checkpoint:
-    """Open a folder; tensors get their canonical names. `extras` holds what is there of EXTRAS.
+    """Open a folder; tensors get their canonical names. `extras` holds what is there of EXTRAS and
+    MODULES.
 
     Raises ModelNotFoundError, FormatError or UnsupportedError.
     """
     config = read_json(path / "config.json")
     homes = _open_files(path)
     maps = {file.path: file.map for file in homes.values()}
-    there = {name: path / file for name, file in EXTRAS.items() if (path / file).exists()}
     tensors = _tensors(path, config, homes)
     return Checkpoint(
         path=path,
@@ -42,7 +62,7 @@ def open_folder(path: Path) -> Checkpoint:
         metadata=config,
         tensors=tensors,
         file_bytes=sum(file_map.array().size for file_map in maps.values()),
-        extras={name: read_json(file) for name, file in there.items()},
+        extras=_read_extras(path),
         maps=tuple(maps.values()),
         notes=summary(tensors),
     )
