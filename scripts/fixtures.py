@@ -86,6 +86,42 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Falcon",
         {"multi_query": False, "parallel_attn": False, "bias": True, "ffn_hidden_size": 64},
     ),
+    "qwen2-moe": (
+        "Qwen2Moe",
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 32,
+            "num_hidden_layers": 3,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 16,
+            "norm_topk_prob": True,
+            "head_dim": 16,
+            "decoder_sparse_step": 2,
+        },
+    ),
+    "olmoe": ("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 16}),
+    "granite-moe": (
+        "GraniteMoeShared",
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 16,
+            "shared_intermediate_size": 32,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 2.0,
+        },
+    ),
     "llama-bias": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-yarn": (
         "Llama",

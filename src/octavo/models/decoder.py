@@ -202,6 +202,13 @@ class Decoder:
         y = g.experts(x, routes, weights, biases, m.experts)
         return y if shared is None else g.add(shared, y, name="with_shared")
 
+    def mixture_or_mlp(self, x: Value, layer: int) -> Value:
+        """Experts in layers that have them, a gated MLP in the others; biases where the file has
+        them."""
+        mixture = self.config.mixture
+        has_experts = mixture is not None and mixture.in_layer(layer)
+        return self.mixture(x) if has_experts else self.gated_mlp(x, biased=None)
+
     def _shared_experts(self, x: Value, size: int) -> Value:
         g = self.graph
         gate = self._project(x, "ffn_gate_shexp", size, False)

@@ -18,13 +18,13 @@ Tensors = Mapping[str, Tensor]
 def split_qkv(config: ModelConfig, tensors: Tensors) -> Tensors:
     """blk.N.attn_qkv [(H + 2 Hkv) * head_dim, ...] -> attn_q, attn_k, attn_v."""
     q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    return _split(tensors, "attn_qkv", {"attn_q": q, "attn_k": kv, "attn_v": kv})
+    return split(tensors, "attn_qkv", {"attn_q": q, "attn_k": kv, "attn_v": kv})
 
 
 def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
     """blk.N.ffn_up [2 * intermediate, ...] -> ffn_gate, then ffn_up."""
     size = config.intermediate_size
-    return _split(tensors, "ffn_up", {"ffn_gate": size, "ffn_up": size})
+    return split(tensors, "ffn_up", {"ffn_gate": size, "ffn_up": size})
 
 
 def split_qkv_by_head(config: ModelConfig, tensors: Tensors) -> Tensors:
@@ -55,7 +55,7 @@ def _ordered(name: str, tensor: Tensor, order: NDArray[np.intp]) -> Tensor:
     return Tensor(tensor.name, tensor.shape, tensor.scheme, rows.reshape(-1))
 
 
-def _split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
+def split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
     """Every layer's `joined` weight and bias as `parts`: name -> rows. A tensor with other rows is
     left as it is, for the graph's check to name."""
     found: dict[str, Tensor] = {}

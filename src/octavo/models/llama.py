@@ -65,6 +65,5 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
     for layer in d.layers():
         turned = rotary if config.rotates(layer) else None
         x = d.add(x, d.attention(d.norm(x, "attn_norm"), turned, biased=None))
-        y = d.norm(x, "ffn_norm")
-        x = d.add(x, d.mixture(y) if config.mixture else d.gated_mlp(y, biased=None))
+        x = d.add(x, d.mixture_or_mlp(d.norm(x, "ffn_norm"), layer))
     return d.finish(x)

@@ -51,6 +51,23 @@ def stack_experts(config: ModelConfig, checkpoint: Checkpoint) -> Mapping[str, T
     return tensors
 
 
+def halved_experts(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """blk.N.ffn_gate_up_exps.weight [E, 2F, D] as ffn_gate_exps and ffn_up_exps; views. One with an
+    odd number of rows is left as it is, for the graph's check to name."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        layer, _, rest = name.rpartition(".ffn_gate_up_exps.")
+        if not layer or len(tensor.shape) != 3 or tensor.shape[1] % 2:
+            found[name] = tensor
+            continue
+        half = tensor.shape[1] // 2
+        slices = tensor.slices()
+        for part, start in (("gate", 0), ("up", half)):
+            own = f"{layer}.ffn_{part}_exps.{rest}"
+            found[own] = StackedTensor(own, [s.rows(s.name, start, start + half) for s in slices])
+    return found
+
+
 def _stack(whole: str, names: list[str], found: dict[str, Tensor], where: str) -> Tensor:
     missing = [name for name in names if name not in found]
     if missing:
