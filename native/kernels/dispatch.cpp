@@ -7,6 +7,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -39,6 +43,19 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+// Tiles of bytes: leaf 7, bits 24 (tiles) and 25 (of bytes) of edx. The kernel lends the state of
+// tiles to a process that asks for it, if it can save them.
+bool has_amx() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+         (edx >> 24 & 3) == 3 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 // AVX-VNNI: leaf 7, subleaf 1, bit 4 of eax. The compilers in use do not all know its name.
 bool has_avxvnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -55,7 +72,8 @@ const KernelTable& vnni256_kernels() {
 }
 
 // Best first.
-constexpr InstructionSet kSets[] = {{"avx512", has_avx512, avx512_kernels},
+constexpr InstructionSet kSets[] = {{"amx", has_amx, amx_kernels},
+                                    {"avx512", has_avx512, avx512_kernels},
                                     {"avxvnni", has_vnni256, vnni256_kernels},
                                     {"avx2", has_avx2, avx2_kernels},
                                     {"scalar", always, scalar_kernels}};

@@ -30,6 +30,9 @@ struct QuantTileArgs {
   int64_t ldo;
   int valid;    // weight rows wanted, <= 16
   bool resume;  // go on from the sums in `out` (of the columns before these) instead of zero
+  // Unpacked panels: what to ask memory for meanwhile, so many bytes a group; null: nothing.
+  const uint8_t* ahead;
+  size_t ahead_bytes;
 };
 
 struct FloatTileArgs {
@@ -53,12 +56,18 @@ struct ExpandedKernels {
   void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
   const QuantTileKernel* tiles;  // of rows 1, 2, ...: they take what `expand` wrote as their panel
   int64_t from_rows;             // with fewer rows it does not pay
+  int most_rows;                 // of a tile
+  int panels = 4;                // that are unpacked before they are multiplied, at most 4
+  // Called by a thread before and after it runs tiles; may be null.
+  void (*open)() = nullptr;
+  void (*close)() = nullptr;
 };
 
 struct KernelTable {
   const char* isa;
-  int quant_rows;  // most activation rows of a quantized tile
-  int float_rows;  // most activation rows of a float tile
+  int quant_rows;      // most activation rows of a quantized tile
+  int tile_rows = 12;  // rows of a tile of activations, at most QuantizedRows::kMaxTile
+  int float_rows;      // most activation rows of a float tile
   QuantTileKernel (*quant)(SourceType source, int rows);
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
   // The same sums from unpacked groups; null, or a null `expand`: it never pays.
@@ -97,6 +106,7 @@ const KernelTable& avx2_kernels();
 const KernelTable& avxvnni_kernels();   // vpdpbusd on 256 bits, of AVX-VNNI
 const KernelTable& avx512vl_kernels();  // the same, of AVX-512 VNNI and VL
 const KernelTable& avx512_kernels();
+const KernelTable& amx_kernels();
 const KernelTable& neon_kernels();
 
 // The table in use: the best this machine has, lowered by OCTAVO_ISA.

@@ -12,7 +12,7 @@ namespace {
 // Quantized activations that stay in L2 (1 MB on current servers) beside a block of weights.
 constexpr int64_t kChunkBytes = 384 * 1024;
 
-// Groups of a panel, and panels, that are unpacked at once: 162 kB.
+// Groups of a panel, and most panels, that are unpacked at once: 162 kB.
 constexpr int64_t kExpandedGroups = 64;
 constexpr int64_t kExpandedPanels = 4;
 
@@ -53,7 +53,7 @@ struct QuantProduct {
     for (int64_t row = row_begin; row < row_end;) {
       const int64_t next = std::min(row_end, row - row % x.tile + chunk);
       for (int64_t p = panel_begin; p < panel_end; ++p) {
-        tiles(row, next, p, panel(p), 0, x.groups,
+        tiles(row, next, p, panel(p), 0, x.groups, table.quant_rows, nullptr,
               [&](int rows) { return table.quant(matrix.source, rows); });
       }
       row = next;
@@ -63,10 +63,11 @@ struct QuantProduct {
   // A block of columns of some panels at a time, unpacked, by all rows. What is unpacked stays in
   // L2, a tile of rows in L1.
   void expanded(const ExpandedKernels& kernels) const {
+    if (kernels.open != nullptr) kernels.open();
     constexpr size_t kPanelBytes = kExpandedGroups * kExpandedGroupBytes;
     alignas(64) static thread_local uint8_t memory[kExpandedPanels * kPanelBytes];
-    for (int64_t first = panel_begin; first < panel_end; first += kExpandedPanels) {
-      const int64_t last = std::min(first + kExpandedPanels, panel_end);
+    for (int64_t first = panel_begin; first < panel_end; first += kernels.panels) {
+      const int64_t last = std::min(first + kernels.panels, panel_end);
       for (int64_t begin = 0; begin < x.groups; begin += kExpandedGroups) {
         const int64_t end = std::min(begin + kExpandedGroups, x.groups);
         const auto unpacked = [&](int64_t p) {
@@ -76,13 +77,16 @@ struct QuantProduct {
         for (int64_t row = row_begin; row < row_end;) {
           const int64_t next = std::min(row_end, row - row % x.tile + x.tile);
           for (int64_t p = first; p < last; ++p) {
-            tiles(row, next, p, unpacked(p), begin, end,
+            // Beside the first tile, what is unpacked next.
+            const uint8_t* ahead = row == row_begin ? following(p, end) : nullptr;
+            tiles(row, next, p, unpacked(p), begin, end, kernels.most_rows, ahead,
                   [&](int rows) { return kernels.tiles[rows - 1]; });
           }
           row = next;
         }
       }
     }
+    if (kernels.close != nullptr) kernels.close();
   }
 
  private:
@@ -90,10 +94,16 @@ struct QuantProduct {
     return matrix.data + static_cast<size_t>(p) * matrix.panel_bytes;
   }
 
-  // Rows [from, to) by groups [begin, end) of panel p, which are at `data`.
+  // Groups [end, ...) of panel p, or those of the next panel if there are none.
+  const uint8_t* following(int64_t p, int64_t end) const {
+    return panel(p) + matrix.panel_bytes * static_cast<size_t>(end) / static_cast<size_t>(x.groups);
+  }
+
+  // Rows [from, to) by groups [begin, end) of panel p, which are at `data`; at most most_rows at a
+  // time.
   template <typename Kernels>
   void tiles(int64_t from, int64_t to, int64_t p, const uint8_t* data, int64_t begin, int64_t end,
-             Kernels&& kernel) const {
+             int most_rows, const uint8_t* ahead, Kernels&& kernel) const {
     QuantTileArgs args{};
     args.panel = data;
     args.groups = end - begin;
@@ -101,7 +111,9 @@ struct QuantProduct {
     args.ldo = ldo;
     args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - p * kPanelRows));
     args.resume = begin > 0;
-    for_row_pieces(from, to, x.tile, table.quant_rows, [&](int64_t row, int rows) {
+    args.ahead = ahead;
+    args.ahead_bytes = matrix.panel_bytes / static_cast<size_t>(x.groups);
+    for_row_pieces(from, to, x.tile, most_rows, [&](int64_t row, int rows) {
       args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
       args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
       args.out = out + row * ldo + p * kPanelRows;

@@ -178,7 +178,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
     if constexpr (Format<S>::kHalves) {
       constexpr int64_t kFromRows = 64;
       kernels = {expand<S>, tiles<Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
-                 kFromRows};
+                 kFromRows, kMaxRows};
     }
   });
   return kernels;

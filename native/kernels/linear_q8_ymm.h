@@ -242,7 +242,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
     if constexpr (!Format<S>::kBytesOnly) {
       constexpr int64_t kFromRows = Format<S>::kPlanes > 0 ? 18 : 48;
       kernels = {expand<S>, tiles<Dot, Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
-                 kFromRows};
+                 kFromRows, kMaxRows};
     }
   });
   return kernels;

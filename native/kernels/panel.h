@@ -67,7 +67,7 @@ size_t source_row_bytes(SourceType source, int64_t k);
 // Reads row `row` back as float32 (the embedding look-up on a tied table).
 void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);
 
-// Activations: int8 with one scale per group of 32, in tiles of up to 12 rows that one pass over
+// Activations: int8 with one scale per group of 32, in tiles of up to 16 rows that one pass over
 // the weights serves. A tile holds, group after group, the 32 bytes of each of its rows, then the
 // Terms of each of its rows: a product reads it front to back through two pointers. K is padded to
 // a multiple of 32 with zeros.
@@ -78,7 +78,7 @@ struct QuantizedRows {
     int32_t neg_sum;        // -(sum of q over the group); kept in another way by some kernels
     int32_t neg_sum_first;  // -(sum of q over its first 16); likewise
   };
-  static constexpr int kMaxTile = 12;
+  static constexpr int kMaxTile = 16;
 
   int64_t k = 0;
   int64_t rows = 0;
@@ -90,7 +90,8 @@ struct QuantizedRows {
   // What `in` uses for just these rows.
   static size_t exact_bytes(int64_t rows, int64_t k);
   // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
-  // of rows about to be multiplied: the tile size is chosen so that the tiles come out even.
+  // of rows about to be multiplied: the tile size is chosen so that the tiles come out even,
+  // and as the instruction set in use likes them.
   static QuantizedRows in(void* memory, int64_t rows, int64_t k);
 
   size_t group_stride() const { return static_cast<size_t>(tile) * (kGroup + sizeof(Terms)); }
@@ -124,8 +125,8 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
-// The instruction set in use: "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA lowers
-// it (for tests).
+// The instruction set in use: "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA
+// lowers it (for tests).
 const char* active_isa();
 
 }  // namespace octavo

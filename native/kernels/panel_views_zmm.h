@@ -112,7 +112,8 @@ struct Expanded {
   }
 };
 
-template <SourceType S>
+// kSigned: elements less their zero points.
+template <SourceType S, bool kSigned = false>
 void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
   using From = Stored<S>;
   using To = Expanded<S>;
@@ -132,7 +133,11 @@ void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
       if constexpr (F::kMin) _mm512_storeu_ps(out + 576, From::min(head, group));
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) _mm512_storeu_si512(out + j * 64, From::quad(group, j));
+    for (int j = 0; j < 8; ++j) {
+      const __m512i quad = From::quad(group, j);
+      const __m512i zero = _mm512_set1_epi8(static_cast<char>(kSigned ? F::kZeroPoint : 0));
+      _mm512_storeu_si512(out + j * 64, kSigned ? _mm512_sub_epi8(quad, zero) : quad);
+    }
     out += To::kBytes;
   }
 }

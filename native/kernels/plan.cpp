@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/format.h"
+#include "kernels/kernel_table.h"
 #include "kernels/panel.h"
 
 namespace octavo {
@@ -88,17 +89,20 @@ PanelMatrix plan_panels(SourceType source, int64_t n, int64_t k, bool as_float) 
 namespace {
 
 // Rows of a tile such that the tiles come out even: 13 rows are 7 + 6, not 12 + 1.
-int64_t even_tile(int64_t rows) {
-  const int64_t tiles = (rows + QuantizedRows::kMaxTile - 1) / QuantizedRows::kMaxTile;
+int64_t even_tile(int64_t rows, int64_t most) {
+  const int64_t tiles = (rows + most - 1) / most;
   return tiles == 0 ? 1 : (rows + tiles - 1) / tiles;
 }
 
 }  // namespace
 
 size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
-  // Room for any tile size that `in` may choose for fewer rows too.
+  // Room for any tile size that `in` may choose for fewer rows too, and for kernels that read the
+  // elements of a whole tile where there are fewer rows.
+  constexpr size_t kBeyond = kMaxTile * kGroup;
   const size_t groups = static_cast<size_t>((k + kGroup - 1) / kGroup);
-  return round_up(static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)), 64);
+  return round_up(
+      static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)) + kBeyond, 64);
 }
 
 size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k) {
@@ -111,7 +115,7 @@ QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
   x.k = k;
   x.rows = rows;
   x.groups = (k + kGroup - 1) / kGroup;
-  x.tile = static_cast<int>(even_tile(rows));
+  x.tile = static_cast<int>(even_tile(rows, kernels().tile_rows));
   x.data = static_cast<uint8_t*>(memory);
   return x;
 }

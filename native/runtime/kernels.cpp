@@ -18,7 +18,7 @@ extern const RuntimeKernels kernels_neon;
 const RuntimeKernels& runtime_kernels() {
 #if defined(__x86_64__)
   const char* isa = active_isa();
-  if (std::strcmp(isa, "avx512") == 0) {
+  if (std::strcmp(isa, "avx512") == 0 || std::strcmp(isa, "amx") == 0) {
     return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
   }
   // 256-bit VNNI serves the products alone.

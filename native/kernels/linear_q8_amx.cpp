@@ -1,0 +1,299 @@
+// Quantized products of many rows with AMX: 16 rows of activations by one panel, unpacked.
+//
+// A group of an unpacked panel, 8 lines of [16 weight rows][4], is a tile of B as it stands, and 16
+// rows of a group of activations are one of A. Their product is a tile of int32, exact, which has
+// to pass through memory to be scaled: AMX has no float steps of its own, and groups differ in
+// their scales. So tiles are 32 columns deep, half of what they could be, and what counts is, for
+// each 16 rows, one tile product beside one tile store (20 cycles where a store follows the product
+// after its own, else 32) against the float steps: 3 instructions a row, 4 with mins (26 or 34
+// cycles). With AVX-512 VNNI the same takes 64 products a pipe pair, and these steps on the same
+// pipes.
+#include "kernels/kernels_amx.h"
+
+#if defined(__AMX_INT8__)
+
+#include <array>
+#include <utility>
+
+#include "kernels/kernels_avx512.h"
+#include "kernels/panel_views_zmm.h"
+
+namespace octavo {
+namespace {
+
+// Assembly and not intrinsics: those of GCC 12 let stores drift past a tile's load.
+#define OCTAVO_TILE_LOAD(tile, base, stride) \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(base), "r"(int64_t{stride}) : "memory")
+#define OCTAVO_TILE_STORE(tile, base) \
+  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(base), "r"(int64_t{64}) : "memory")
+// c = 0, then c += a * b of signed bytes.
+#define OCTAVO_TILE_PRODUCT(c, a, b)                        \
+  asm volatile("tilezero %%tmm" #c                          \
+               "\n\t"                                       \
+               "tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c \
+               :                                            \
+               :                                            \
+               :)
+
+constexpr int kTileRows = 16;
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// Tiles 0 and 1 are sums; 2 and 3 hold activations, 4 and 5 weights, of `columns` columns.
+constexpr TileConfig tile_config(int columns) {
+  TileConfig config;
+  for (int i = 0; i < 6; ++i) {
+    config.rows[i] = static_cast<uint8_t>(i < 4 ? kTileRows : columns / 4);
+    config.row_bytes[i] = static_cast<uint16_t>(i == 2 || i == 3 ? columns : 64);
+  }
+  return config;
+}
+
+template <int kColumns>
+void open_tiles() {
+  static constexpr TileConfig kConfig = tile_config(kColumns);
+  asm volatile("ldtilecfg %0" : : "m"(kConfig));
+}
+
+void close_tiles() {
+  asm volatile("tilerelease");
+}
+
+// Where the sums of a row pass through memory.
+struct alignas(64) Sums {
+  int32_t at[kTileRows][kPanelRows];
+  OCTAVO_INLINE __m512 converted(int t) const {
+    return _mm512_cvtepi32_ps(_mm512_load_si512(at[t]));
+  }
+  // The same where multipliers are short: integers below 2^22 become floats by two additions, which
+  // leave the multipliers alone.
+  OCTAVO_INLINE __m512 row(int t) const {
+    const __m512 big = _mm512_set1_ps(0x1.8p23f);
+    const __m512i moved = _mm512_add_epi32(_mm512_load_si512(at[t]), _mm512_castps_si512(big));
+    return _mm512_sub_ps(_mm512_castsi512_ps(moved), big);
+  }
+};
+
+// The product of 16 rows of activations and a group, or a half of one, into tile `i`.
+template <int i>
+OCTAVO_INLINE void multiply(const uint8_t* q, const uint8_t* lines) {
+  if constexpr (i == 0) {
+    OCTAVO_TILE_LOAD(2, q, kGroup);
+    OCTAVO_TILE_LOAD(4, lines, 64);
+    OCTAVO_TILE_PRODUCT(0, 2, 4);
+  } else {
+    OCTAVO_TILE_LOAD(3, q, kGroup);
+    OCTAVO_TILE_LOAD(5, lines, 64);
+    OCTAVO_TILE_PRODUCT(1, 3, 5);
+  }
+}
+
+template <int i>
+OCTAVO_INLINE void take(Sums& sums) {
+  if constexpr (i == 0) {
+    OCTAVO_TILE_STORE(0, sums.at);
+  } else {
+    OCTAVO_TILE_STORE(1, sums.at);
+  }
+}
+
+// Asks memory for the lines of a group that is unpacked later.
+OCTAVO_INLINE const uint8_t* ask_ahead(const uint8_t* at, size_t bytes) {
+  if (at == nullptr) return at;
+  for (size_t b = 0; b < bytes; b += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(at + b), _MM_HINT_T0);
+  }
+  return at + bytes;
+}
+
+// T rows by groups that have a scale each, and a min each if kMin.
+template <bool kMin, int T>
+struct Groups {
+  using Terms = QuantizedRows::Terms;
+  static constexpr size_t kBytes = 512 + 64 + (kMin ? 64 : 0);
+
+  static OCTAVO_INLINE void add(const Sums& sums, const uint8_t* group, const uint8_t* terms_at,
+                                __m512 (&c)[T]) {
+    const auto* terms = reinterpret_cast<const Terms*>(terms_at);
+    const __m512 scale = load_floats(group + 512);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(terms[t].scale));
+      c[t] = _mm512_fmadd_ps(sums.row(t), both, c[t]);
+    }
+    if constexpr (kMin) {
+      const __m512 min = load_floats(group + 576);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        c[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(terms[t].sum), c[t]);
+      }
+    }
+  }
+
+  // The float steps of a group run beside the product of the second one after it.
+  static OCTAVO_INLINE void run(const QuantTileArgs& a, __m512 (&c)[T]) {
+    Sums sums[2];
+    const uint8_t *q = a.q, *terms = a.terms, *group = a.panel;
+    const size_t stride = a.group_stride;
+    const int64_t groups = a.groups;
+    const uint8_t* ahead = a.ahead;
+    multiply<0>(q, group);
+    int64_t g = 0;
+    for (; g + 2 <= groups; g += 2) {
+      multiply<1>(q + stride, group + kBytes);
+      take<0>(sums[0]);
+      ahead = ask_ahead(ahead, 2 * a.ahead_bytes);
+      if (g > 0) add(sums[1], group - kBytes, terms - stride, c);
+      if (g + 2 < groups) multiply<0>(q + 2 * stride, group + 2 * kBytes);
+      take<1>(sums[1]);
+      add(sums[0], group, terms, c);
+      q += 2 * stride, terms += 2 * stride, group += 2 * kBytes;
+    }
+    if (g < groups) take<0>(sums[0]);
+    if (g > 0) add(sums[1], group - kBytes, terms - stride, c);
+    if (g < groups) add(sums[0], group, terms, c);
+  }
+};
+
+// T rows by groups whose halves have whole-numbered scales, 8 groups a block that has another.
+template <int T>
+struct Halves {
+  using Terms = QuantizedRows::Terms;
+  static constexpr size_t kBytes = 512 + 128;
+  static constexpr size_t kHead = 64;
+  static constexpr int kSuper = 8;
+
+  // Integers in floats, below 2^24, are exact.
+  static OCTAVO_INLINE void add(const Sums (&sums)[2], const uint8_t* group,
+                                const uint8_t* terms_at, __m512 (&s)[T]) {
+    const auto* terms = reinterpret_cast<const Terms*>(terms_at);
+    const __m512 first = load_floats(group + 512), second = load_floats(group + 576);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const __m512 x = _mm512_mul_ps(sums[0].converted(t), first);
+      const __m512 both = _mm512_fmadd_ps(sums[1].converted(t), second, x);
+      s[t] = _mm512_fmadd_ps(both, _mm512_set1_ps(terms[t].scale), s[t]);
+    }
+  }
+
+  static OCTAVO_INLINE void run(const QuantTileArgs& a, __m512 (&c)[T]) {
+    Sums sums[2][2];
+    const uint8_t *q = a.q, *terms = a.terms, *group = a.panel + kHead;
+    const size_t stride = a.group_stride;
+    const uint8_t* ahead = a.ahead;
+    multiply<0>(q, group);
+    for (int64_t super = 0; super < a.groups; super += kSuper) {
+      __m512 s[T];
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) s[t] = _mm512_setzero_ps();
+#pragma GCC unroll 1
+      for (int g = 0; g < kSuper; ++g) {
+        const bool last = g == kSuper - 1;
+        const uint8_t* next = group + kBytes + (last ? kHead : 0);
+        multiply<1>(q + kGroup / 2, group + 256);
+        take<0>(sums[g % 2][0]);
+        if (super + g + 1 < a.groups) multiply<0>(q + stride, next);
+        take<1>(sums[g % 2][1]);
+        ahead = ask_ahead(ahead, a.ahead_bytes);
+        if (g > 0) add(sums[1 - g % 2], group - kBytes, terms - stride, s);
+        if (last) add(sums[g % 2], group, terms, s);
+        q += stride, terms += stride, group = next;
+      }
+      const __m512 scale = load_floats(group - 2 * kHead - kSuper * kBytes);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
+    }
+  }
+};
+
+template <class Sum, int T>
+void run_tile(const QuantTileArgs& a) {
+  const __mmask16 mask =
+      a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
+  const __mmask16 old = a.resume ? mask : static_cast<__mmask16>(0);
+  __m512 c[T];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) c[t] = _mm512_maskz_loadu_ps(old, a.out + t * a.ldo);
+  Sum::run(a, c);
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(a.out + t * a.ldo, mask, c[t]);
+}
+
+template <int T>
+using PlainGroups = Groups<false, T>;
+template <int T>
+using MinGroups = Groups<true, T>;
+
+// The kernels of 1, 2, ... rows.
+template <template <int> class Sum, int... T>
+const QuantTileKernel* tiles(std::integer_sequence<int, T...>) {
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{run_tile<Sum<T + 1>, T + 1>...};
+  return kTiles.data();
+}
+
+ExpandedKernels expanded_kernels(SourceType source) {
+  constexpr auto kRows = std::make_integer_sequence<int, kTileRows>{};
+  ExpandedKernels kernels{};
+  with_format(source, [&]<SourceType S>() {
+    using F = Format<S>;
+    constexpr int64_t kFromRows = 13;
+    kernels.expand = expand<S, true>;
+    kernels.from_rows = kFromRows;
+    kernels.most_rows = kTileRows;
+    kernels.panels = 1;
+    kernels.close = close_tiles;
+    if constexpr (F::kHalves) {
+      kernels.tiles = tiles<Halves>(kRows);
+      kernels.open = open_tiles<kGroup / 2>;
+    } else {
+      kernels.tiles = F::kMin ? tiles<MinGroups>(kRows) : tiles<PlainGroups>(kRows);
+      kernels.open = open_tiles<kGroup>;
+    }
+  });
+  return kernels;
+}
+
+// The most that tiles of 64 columns reach.
+int64_t int8_loop(int64_t loops, int) {
+  open_tiles<64>();
+  alignas(64) static constexpr uint8_t kZeros[1024] = {};
+  OCTAVO_TILE_LOAD(2, kZeros, 64);
+  OCTAVO_TILE_LOAD(4, kZeros, 64);
+  constexpr int64_t kProducts = 8;
+  for (int64_t i = 0; i < loops; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kProducts / 2; ++j) {
+      asm volatile("tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttdpbssd %%tmm4, %%tmm2, %%tmm1" : : :);
+    }
+  }
+  close_tiles();
+  return loops * kProducts * 2 * kTileRows * kPanelRows * 64;
+}
+
+#undef OCTAVO_TILE_LOAD
+#undef OCTAVO_TILE_STORE
+#undef OCTAVO_TILE_PRODUCT
+
+}  // namespace
+
+const KernelTable& amx_kernels() {
+  static const KernelTable table = [] {
+    KernelTable t = avx512_kernels();
+    t.isa = "amx";
+    t.tile_rows = kTileRows;
+    t.expanded = expanded_kernels;
+    t.int8_loop = int8_loop;
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace octavo
+
+#endif
