@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.engine import EnginePlan
-from octavo.errors import InvalidParameterError, MemoryPlanError, ModelNotFoundError
+from octavo.errors import FormatError, InvalidParameterError, MemoryPlanError, ModelNotFoundError
+from tests.serving.tiny_model import write_tiny_model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny"
 
@@ -42,3 +44,16 @@ def test_a_model_that_cannot_be_had_or_does_not_fit() -> None:
         LLM("no-such-model")
     with pytest.raises(MemoryPlanError, match="KV cache do not fit"):
         LLM(str(GOLDEN / "llama"), num_kv_blocks=2**40)
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path)
+    assert LLM(str(folder), backend="null").tokenizer is not None
+    config = folder / "tokenizer.json"
+    tokenizer = json.loads(config.read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": 320, "content": "x!"})
+    config.write_text(json.dumps(tokenizer))
+    with pytest.raises(
+        FormatError, match=r"has 321 tokens, but tensor 'token_embd.weight' has 320"
+    ):
+        LLM(str(folder), backend="null")

@@ -11,7 +11,7 @@ from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Backend, Executable, MemoryPlan
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine
-from octavo.errors import InvalidParameterError, UnsupportedError
+from octavo.errors import FormatError, InvalidParameterError, UnsupportedError
 from octavo.graph import Graph, without_head
 from octavo.machine import Memory, memory, num_threads
 from octavo.models import (
@@ -95,9 +95,21 @@ def load(
         compiling = pool.submit(opened.backend.compile, *model)
         tokenizer = load_tokenizer(opened.checkpoint)
         if tokenizer is not None:
+            _check_vocabulary(opened, tokenizer)
             tokenizer.prepare_chat()
         executable = compiling.result()
     return executable, tokenizer, opened.options, plan
+
+
+def _check_vocabulary(opened: Opened, tokenizer: Tokenizer) -> None:
+    """Raise FormatError if text could become ids that no row of the embeddings stands for. More
+    rows than tokens are fine: tables are often padded."""
+    rows = opened.config.vocab_size
+    if tokenizer.vocab_size > rows:
+        raise FormatError(
+            f"{opened.checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, but"
+            f" tensor 'token_embd.weight' has {rows:,} rows; they are of different models"
+        )
 
 
 def engine_class(usual: type[Engine], options: EngineOptions) -> type[Engine]:

@@ -102,15 +102,38 @@ def _open_shards(path: Path) -> dict[str, SafetensorsFile]:
     if not isinstance(weight_map, dict):
         raise FormatError(f"{path / INDEX_FILE}: weight_map is missing or not an object")
     shards: dict[str, SafetensorsFile] = {}
-    homes: dict[str, SafetensorsFile] = {}
     for name, file_name in weight_map.items():
         _check_file_name(path, name, file_name)
         if file_name not in shards:
-            shards[file_name] = open_safetensors(path / file_name)
+            shards[file_name] = _open_shard(path, name, file_name)
         if name not in shards[file_name].entries:
             raise FormatError(f"{path / file_name}: lacks tensor {name!r}, which the index names")
-        homes[name] = shards[file_name]
-    return homes
+    _check_shards(path / INDEX_FILE, weight_map, shards)
+    return {name: shards[file_name] for name, file_name in weight_map.items()}
+
+
+def _open_shard(path: Path, name: str, file_name: str) -> SafetensorsFile:
+    if not (path / file_name).is_file():
+        raise ModelNotFoundError(
+            f"{path / INDEX_FILE}: tensor {name!r} is in '{file_name}', which is not in the folder;"
+            " is the download complete?"
+        )
+    return open_safetensors(path / file_name)
+
+
+def _check_shards(
+    index: Path, weight_map: dict[str, str], shards: dict[str, SafetensorsFile]
+) -> None:
+    """Every tensor of every file is in the index, under this file alone."""
+    for file_name, shard in shards.items():
+        for name in shard.entries:
+            home = weight_map.get(name)
+            if home is None:
+                raise FormatError(f"{index}: lacks tensor {name!r:.160}, which is in '{file_name}'")
+            if home != file_name:
+                raise FormatError(
+                    f"{index}: tensor {name!r:.160} is in two files, '{home}' and '{file_name}'"
+                )
 
 
 def _check_file_name(path: Path, name: str, file_name: object) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from octavo._native import MappedFile
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+MAX_JSON_MARKS = 10_000_000  # brackets, braces and commas; each may take some 60 bytes of memory
 MAX_DIMS = 8
 
 DTYPE_BYTES = {
@@ -101,6 +102,9 @@ def _header(file: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
 
 def parse_json_object(text: bytes, what: str) -> dict[str, Any]:
     """Parse untrusted JSON that must be an object without duplicate keys. Raises FormatError."""
+    marks = sum(text.count(mark) for mark in b"[{,")
+    if marks > MAX_JSON_MARKS:
+        raise FormatError(f"{what}: has {marks} lists, objects and commas, over {MAX_JSON_MARKS}")
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique_pairs)
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from octavo.errors import FormatError, ModelError, ModelNotFoundError, UnsupportedError
 from octavo.weights import Checkpoint, dequantize, inspect_model, open_checkpoint
@@ -108,11 +111,56 @@ def test_an_index_that_promises_too_much(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="lacks tensor 'extra'"):
         open_checkpoint(folder)
     _write_index(folder, {**weight_map, "extra": "model-7.safetensors"})
-    with pytest.raises(ModelNotFoundError, match=r"model-7\.safetensors"):
+    with pytest.raises(
+        ModelNotFoundError, match=r"index\.json: tensor 'extra' is in 'model-7\.safe"
+    ):
         open_checkpoint(folder)
     _write_index(folder, [1])
     with pytest.raises(FormatError, match="weight_map is missing or not an object"):
         open_checkpoint(folder)
+
+
+def test_an_index_that_forgets_a_tensor(tmp_path: Path) -> None:
+    folder, weight_map = _sharded(tmp_path)
+    _write_index(folder, {n: home for n, home in weight_map.items() if n != "model.norm.weight"})
+    with pytest.raises(FormatError, match=r"index\.json: lacks tensor 'model\.norm\.weight'"):
+        open_checkpoint(folder)
+
+
+def test_a_tensor_in_two_shards(tmp_path: Path) -> None:
+    folder, weight_map = _sharded(tmp_path)
+    part = dict(safetensors.numpy.load_file(folder / "model-0.safetensors"))
+    name = next(name for name, home in weight_map.items() if home == "model-1.safetensors")
+    safetensors.numpy.save_file(part | {name: np.zeros(1)}, folder / "model-0.safetensors")
+    with pytest.raises(FormatError, match=r"is in two files, 'model-1\.safe.*' and 'model-0"):
+        open_checkpoint(folder)
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    folder, _ = _sharded(tmp_path)
+    data = (folder / "model-1.safetensors").read_bytes()
+    (folder / "model-1.safetensors").write_bytes(data[:-100])
+    with pytest.raises(FormatError, match=r"model-1\.safetensors: tensor '.*' data_offsets"):
+        open_checkpoint(folder)
+
+
+def test_any_index_is_an_error_or_whole(tmp_path: Path) -> None:
+    folder, weight_map = _sharded(tmp_path)
+    names = st.sampled_from([*weight_map, "extra"])
+    homes = st.sampled_from(["model-0.safetensors", "model-1.safetensors", "x", ".", None, 3])
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.dictionaries(names, homes, max_size=3), st.sets(names, max_size=2))
+    def check(changes: dict[str, Any], gone: set[str]) -> None:
+        changed = {n: home for n, home in (weight_map | changes).items() if n not in gone}
+        _write_index(folder, changed)
+        if changed == weight_map:
+            assert len(open_checkpoint(folder).tensors) == len(weight_map)
+            return
+        with pytest.raises(ModelError, match=re.escape(str(folder))):
+            open_checkpoint(folder)
+
+    check()
 
 
 def test_a_folder_without_weights(tmp_path: Path) -> None:
@@ -218,6 +266,10 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     "not UTF-8": (_file(b'{"\xff": 1}'), "header: is not valid JSON"),
     "nested too deep": (_file(b'{"a":' * 100_000), "header: is not valid JSON"),
     "number too long": (_file(b'{"a":' + b"9" * 10_000 + b"}"), "header: is not valid JSON"),
+    "too many lists": (
+        _file(b'{"a":[' + b"[]," * 6_000_000 + b"1]}"),
+        "header: has 12000002 lists",
+    ),
     "not an object": (_file([1]), "header: expected a JSON object, got list"),
     "name twice": (_file(b'{"a": {}, "a": {}}'), "'a' appears twice"),
     "entry not an object": (_file({"a": 3}), "tensor 'a': expected an object"),
