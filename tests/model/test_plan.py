@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.backends.cpu.rehearsal import ProductShape
 from octavo.engine import Engine, EngineOptions
 from octavo.errors import InvalidParameterError
 from octavo.forecast import Load, forecast
@@ -44,13 +45,22 @@ def test_a_smaller_batch_touches_less_of_the_arena() -> None:
     assert 64 * one.kv == many.kv
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "olmo2", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "olmo2", "gpt2", "mixtral"])
 def test_speed_is_rehearsed_without_the_weights(family: str) -> None:
     found = forecast(EngineOptions(model=str(TINY / family)), 4, 60, 10)
     assert found.speed is not None
     assert found.speed.ttft_s > 0
     assert found.speed.prefill_tps == pytest.approx(50 / found.speed.ttft_s)
     assert found.speed.total_tps >= found.speed.decode_tps > 0
+
+
+def test_rows_meet_more_experts_the_more_they_are() -> None:
+    shape = ProductShape(0, 32, 32, False, False, experts=8, chosen=2)
+    assert shape.shares(1) == (2.0, 1)
+    met, rows = shape.shares(512)
+    assert met == pytest.approx(8)
+    assert rows == 128
+    assert replace(shape, experts=1, chosen=1).shares(7) == (1.0, 7)
 
 
 def test_a_backend_that_cannot_tell_leaves_speed_out() -> None:

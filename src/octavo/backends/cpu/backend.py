@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,19 +130,23 @@ class _Compilation:
         return sum(self.executor.matrix_bytes(matrix) for matrix in self.matrices[weight])
 
     def products(self) -> list[ProductShape]:
-        """The shapes of all products in the order they run."""
-        return [
-            ProductShape(
-                tensor.scheme.ggml_type,
-                tensor.shape[0],
-                tensor.shape[1],
-                self.as_float,
-                node.output is not None and node.output.shape[0] == "R",
-            )
+        """The shapes of all dense products in the order they run, then those of mixtures."""
+        dense = [
+            self._shape(node.inputs[1], node.output is not None and node.output.shape[0] == "R")
             for node in self.graph.nodes
             if node.op is Op.LINEAR and node.inputs[1] is not None
-            for tensor in (self._tensor(node.inputs[1]),)
         ]
+        mixed = [
+            replace(self._shape(weight), experts=r.dims[0], chosen=r.dims[1])
+            for r in self.mixtures.values()
+            for weight in r.weights
+        ]
+        return dense + mixed
+
+    def _shape(self, weight: Value, of_logits: bool = False) -> ProductShape:
+        tensor = self._tensor(weight)
+        n, k = tensor.shape[-2:]
+        return ProductShape(tensor.scheme.ggml_type, n, k, self.as_float, of_logits)
 
     def executable(self, config: ModelConfig, executor: Executor) -> CpuExecutable:
         """The executor behind the contract."""

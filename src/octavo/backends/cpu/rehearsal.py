@@ -17,20 +17,29 @@ from octavo.backends.base import Rehearsal, Step
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.decoding.batch import SamplingBatch
 
-PRODUCT_REGIONS = ("linear", "gated")
+PRODUCT_REGIONS = ("linear", "gated", "gate_up_experts", "down_experts")
 MOST_FOOTPRINT = 1 << 29
 """Bytes of random weights; beyond the caches, and little beside a large model."""
 
 
 @dataclass(frozen=True)
 class ProductShape:
-    """A matrix product of the program. of_logits: its rows are the rows wanted, not the tokens."""
+    """A matrix product of the program. of_logits: its rows are the rows wanted, not the tokens.
+    experts: so many matrices lie beside each other, of which each row meets `chosen`."""
 
     ggml_type: int
     n: int
     k: int
     as_float: bool
     of_logits: bool
+    experts: int = 1
+    chosen: int = 1
+
+    def shares(self, rows: int) -> tuple[float, int]:
+        """How many of the matrices are met, and by how many rows each, where rows choose evenly:
+        E (1 - (1 - k / E)^rows) of E."""
+        met = self.experts * (1 - (1 - self.chosen / self.experts) ** rows)
+        return met, max(1, round(rows * self.chosen / met))
 
 
 class CpuRehearsal(Rehearsal):
@@ -54,10 +63,11 @@ class CpuRehearsal(Rehearsal):
         return regions
 
     def _products_s(self, tokens: int, logits: int) -> float:
-        return sum(
-            count * self._product_s(shape, logits if shape.of_logits else tokens)
-            for shape, count in self._products.items()
-        )
+        seconds = 0.0
+        for shape, count in self._products.items():
+            met, rows = shape.shares(logits if shape.of_logits else tokens)
+            seconds += count * met * self._product_s(shape, rows)
+        return seconds
 
     def _product_s(self, shape: ProductShape, rows: int) -> float:
         """The median of some runs through the whole footprint."""
