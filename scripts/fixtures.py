@@ -48,6 +48,39 @@ _FALCON_NEW = {
     "num_kv_heads": KV_HEADS,
     "ffn_hidden_size": 64,
 }
+_LATENT = {
+    "num_key_value_heads": HEADS,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "head_dim": 8,
+    "first_k_dense_replace": 1,
+    "intermediate_size": 48,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 12,
+    "norm_topk_prob": False,
+    "routed_scaling_factor": 1.0,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+    },
+}
+_V2_ROUTES = {
+    "topk_method": "group_limited_greedy",
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.0,
+}
+_V3_ROUTES = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     # name: (transformers' class stem, settings besides SIZES)
@@ -122,6 +155,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "logits_scaling": 2.0,
         },
     ),
+    "deepseek-v2": ("DeepseekV2", {**_LATENT, "q_lora_rank": 24, **_V2_ROUTES}),
+    "deepseek-v2-lite": ("DeepseekV2", {**_LATENT, "q_lora_rank": None, "topk_method": "greedy"}),
+    "deepseek-v3": ("DeepseekV3", {**_LATENT, "q_lora_rank": 24, **_V3_ROUTES}),
     "llama-bias": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-yarn": (
         "Llama",

@@ -52,7 +52,7 @@ def inspect(
 
 def kv_bytes_per_token(config: ModelConfig) -> int:
     """Keys and values of all layers for one token, in 16-bit floats."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * KV_ELEMENT_BYTES
+    return config.cached_per_token * KV_ELEMENT_BYTES
 
 
 def _config(checkpoint: Checkpoint) -> ModelConfig | ModelError:

@@ -73,6 +73,19 @@ class MixtureConfig:
 
 
 @dataclass(frozen=True)
+class LatentConfig:
+    """Sizes of multi-head latent attention: of the latent that the cache holds, of the one that
+    queries come from (0: they come from the hidden state), of a head's plain and rotated part of
+    queries and keys, and of a head's values."""
+
+    kv_rank: int
+    q_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Everything a graph builder may ask. Sizes in elements, lengths in tokens."""
 
@@ -103,9 +116,17 @@ class ModelConfig:
     activation: str = "silu"  # or "gelu" (tanh), "gelu_erf", "relu"
     norm_kind: str = "rms"  # or "layer"
     mixture: MixtureConfig | None = None
+    latent: LatentConfig | None = None  # head_dim is then that of queries, and num_kv_heads is 1
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     encoder: EncoderConfig | None = None  # None: a decoder
+
+    @property
+    def cached_per_token(self) -> int:
+        """Numbers that the KV cache holds of a token, in all layers."""
+        if self.latent is not None:
+            return self.num_layers * (self.latent.kv_rank + self.latent.rope_dim)
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
     def window_of(self, layer: int) -> int | None:
         """The sliding window of a layer in tokens; None where it sees everything."""

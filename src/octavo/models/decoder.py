@@ -137,9 +137,14 @@ class Decoder:
         x = self.graph.embed(self._embedding())
         return x if c.embedding_scale == 1.0 else self.graph.scale(x, c.embedding_scale)
 
-    def norm(self, x: Value, name: str) -> Value:
-        """RMS norm by the layer's weight of this name."""
-        return self._norm(x, f"blk.{self._layer}.{name}.weight", self.config.hidden_size, name)
+    def norm(self, x: Value, name: str, size: int | None = None) -> Value:
+        """Norm by the layer's weight of this name; size: of its rows, if not the hidden size."""
+        size = size or self.config.hidden_size
+        return self._norm(x, f"blk.{self._layer}.{name}.weight", size, name)
+
+    def project(self, x: Value, name: str, size: int) -> Value:
+        """x times the layer's weight of this name; with a bias where the file has one."""
+        return self._project(x, name, size, None)
 
     def attention(
         self,

@@ -19,7 +19,8 @@ def read_gguf(checkpoint: Checkpoint, architecture: str, family: str) -> tuple[M
     hidden = source.size("embedding_length")
     heads = source.size("attention.head_count")
     head_dim = source.size("attention.key_length", max(1, hidden // heads))
-    _check_value_length(source, head_dim)
+    if not source.has("attention.kv_lora_rank"):
+        _check_value_length(source, head_dim)
     rms = source.has(_RMS_EPS) or not source.has("attention.layer_norm_epsilon")
     config = ModelConfig(
         architecture=family,

@@ -170,7 +170,13 @@ def _longrope_params(source: Source, nested: Source) -> dict[str, float]:
 _PARAMS: Mapping[str, Mapping[str, float | None]] = {
     "linear": {},
     "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
-    "yarn": {"beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": None},
+    "yarn": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "attention_factor": None,
+        "mscale": None,
+        "mscale_all_dim": None,
+    },
 }
 
 

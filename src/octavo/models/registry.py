@@ -11,6 +11,7 @@ from octavo.graph import Graph
 from octavo.models import (
     bert,
     cohere2,
+    deepseek,
     falcon,
     gemma2,
     gemma3,
@@ -109,6 +110,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("cohere2", ("cohere2",), ("cohere2",), cohere2.adjust, cohere2.build),
     Family("gpt2", ("gpt2",), ("gpt2",), gpt2.adjust, gpt2.build, gpt2.fit),
     Family("gptneox", ("gptneox",), ("gpt_neox",), gptneox.adjust, gptneox.build, gptneox.fit),
+    Family(
+        "deepseek2",
+        ("deepseek2",),
+        ("deepseek_v2", "deepseek_v3"),
+        deepseek.adjust,
+        deepseek.build,
+        deepseek.fit,
+    ),
     Family("falcon", ("falcon",), ("falcon",), falcon.adjust, falcon.build, falcon.fit),
     Family("bert", ("bert",), ("bert",), bert.adjust, bert.build, bert.fit),
     Family(

@@ -44,8 +44,16 @@ def magnitude(rope: RopeConfig) -> float:
     if factor <= 1:
         return 1.0
     if rope.scaling == "yarn":
-        return 0.1 * math.log(factor) + 1.0
+        scales = [rope.params.get(key) for key in ("mscale", "mscale_all_dim")]
+        if scales[0] and scales[1]:  # DeepSeek's: scores get the second one's square
+            return yarn_magnitude(factor, scales[0]) / yarn_magnitude(factor, scales[1])
+        return yarn_magnitude(factor)
     return math.sqrt(1 + math.log(factor) / math.log(rope.params["original_context"]))
+
+
+def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+    """YaRN's attention factor for contexts stretched by `factor` (Peng et al. 2023, eq. 22)."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def _none(base: Frequencies, rope: RopeConfig) -> Frequencies:

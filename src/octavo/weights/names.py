@@ -22,6 +22,7 @@ from octavo.weights.encoder_names import (
     OLD_NORMS,
     ROBERTA_TOP,
 )
+from octavo.weights.names_deepseek import DEEPSEEK
 from octavo.weights.names_experts import MIXTURES
 from octavo.weights.naming import ATTENTION as _ATTENTION
 from octavo.weights.naming import GATED_MLP as _GATED_MLP
@@ -122,6 +123,8 @@ _ROBERTA = FamilyNames(
 
 FAMILIES: dict[str, FamilyNames] = {
     **MIXTURES,
+    "deepseek_v2": DEEPSEEK,
+    "deepseek_v3": DEEPSEEK,
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "smollm3": _LLAMA,

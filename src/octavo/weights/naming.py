@@ -48,7 +48,9 @@ class FamilyNames:
     the number is added; each has a weight. rename: other spellings of
     a name's beginning -> the usual ones, endings: of its end. positions: there is a table of
     learned positions. strip: prefix to take off every name; names that start with one of `skip`
-    are left out. top: names outside the layers; needed: the canonical ones that must be there.
+    are left out. extra_layers: config.json's key of how many layers behind the last are left out,
+    as those that predict further tokens are. top: names outside the layers; needed: the canonical
+    ones that must be there.
     """
 
     layer: Mapping[str, str]
@@ -60,6 +62,7 @@ class FamilyNames:
     positions: bool = False
     strip: str = ""
     skip: tuple[str, ...] = ()
+    extra_layers: str = ""
     endings: tuple[tuple[str, str], ...] = ()
     top: Mapping[str, str] = field(default_factory=lambda: _TOP)
     needed: frozenset[str] = frozenset({"token_embd.weight", "output_norm.weight"})
@@ -82,6 +85,8 @@ def map_by(
     unexpected: list[str] = []
     for name in stored:
         if name.startswith(family.skip) or _IGNORED.search(name):
+            continue
+        if num_layers <= _layer_of(name) < num_layers + _num_extra(family, config):
             continue
         canonical = _canonical(_usual(name, family), family, num_layers)
         if canonical is None or canonical in found:
@@ -127,6 +132,16 @@ def _num_layers(config: Mapping[str, Any], num_tensors: int) -> int:
             f" more than the {num_tensors} tensors there are"
         )
     return value
+
+
+def _layer_of(name: str) -> int:
+    match = re.match(r"model\.layers\.(0|[1-9][0-9]{0,4})\.", name)
+    return int(match[1]) if match else -1
+
+
+def _num_extra(family: FamilyNames, config: Mapping[str, Any]) -> int:
+    count = config.get(family.extra_layers)
+    return count if isinstance(count, int) and 0 < count < 100 else 0
 
 
 def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
