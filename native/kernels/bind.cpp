@@ -51,7 +51,7 @@ class PackedMatrix {
  public:
   PackedMatrix(int source, int64_t n, int64_t k, const Bytes& raw, bool as_float)
       : matrix_(plan_panels(static_cast<SourceType>(source), n, k, as_float)) {
-    const size_t want = source_row_bytes(matrix_.source, k) * static_cast<size_t>(n);
+    const size_t want = source_row_bytes(matrix_.file, k) * static_cast<size_t>(n);
     if (raw.size() != want) {
       throw std::invalid_argument("PackedMatrix: got " + std::to_string(raw.size()) +
                                   " bytes; expected " + std::to_string(want));
@@ -151,6 +151,15 @@ void bind_linear(nb::module_& m) {
         return plan_panels(static_cast<SourceType>(source), n, k, false).size_bytes();
       },
       nb::arg("source_type"), nb::arg("n"), nb::arg("k"), "Bytes of a packed [n, k] matrix.");
+  m.def(
+      "panel_type",
+      [](int file_type) {
+        return static_cast<int>(panel_type(static_cast<SourceType>(file_type)));
+      },
+      nb::arg("file_type"),
+      "GGML type id whose panels hold a type's matrices: often its own; TABLE_PANELS for those that"
+      " are kept as 4-bit codes with a table.");
+  m.attr("TABLE_PANELS") = static_cast<int>(SourceType::kTable);
   m.def("measure_int8_peak", &measure_int8_peak, nb::arg("threads"), nb::arg("bits") = 4,
         nb::call_guard<nb::gil_scoped_release>(),
         "Best rate of int8 by weights of 4, 5, 6 or 8 bits in registers, operations/s.");

@@ -1,4 +1,5 @@
-// Blocks of the file's quantized formats, as unsigned elements, scales and mins.
+// Blocks of the file's quantized types, as unsigned elements, scales and mins. Those whose elements
+// are indices into tables of vectors are in table_block.h.
 #pragma once
 
 #include <bit>
@@ -9,6 +10,49 @@
 #include "kernels/half.h"
 
 namespace octavo {
+
+// A type's block in the file. kPanel: whose panels it is kept as.
+template <int kBlockColumns, int kBlockBytes, SourceType P>
+struct BlockOf {
+  static constexpr int kColumns = kBlockColumns;
+  static constexpr int kBytes = kBlockBytes;
+  static constexpr SourceType kPanel = P;
+};
+
+template <SourceType T>
+struct Block;
+template <>
+struct Block<SourceType::kQ4_0> : BlockOf<32, 18, SourceType::kQ4_0> {};
+template <>
+struct Block<SourceType::kQ4_1> : BlockOf<32, 20, SourceType::kQ4_1> {};
+template <>
+struct Block<SourceType::kQ5_0> : BlockOf<32, 22, SourceType::kQ5_0> {};
+template <>
+struct Block<SourceType::kQ5_1> : BlockOf<32, 24, SourceType::kQ5_1> {};
+template <>
+struct Block<SourceType::kQ8_0> : BlockOf<32, 34, SourceType::kQ8_0> {};
+template <>
+struct Block<SourceType::kQ2_K> : BlockOf<256, 84, SourceType::kQ2_K> {};
+template <>
+struct Block<SourceType::kQ3_K> : BlockOf<256, 110, SourceType::kQ3_K> {};
+template <>
+struct Block<SourceType::kQ4_K> : BlockOf<256, 144, SourceType::kQ4_K> {};
+template <>
+struct Block<SourceType::kQ5_K> : BlockOf<256, 176, SourceType::kQ5_K> {};
+template <>
+struct Block<SourceType::kQ6_K> : BlockOf<256, 210, SourceType::kQ6_K> {};
+template <>
+struct Block<SourceType::kIQ4_NL> : BlockOf<32, 18, SourceType::kIQ4_NL> {};
+template <>
+struct Block<SourceType::kIQ4_XS> : BlockOf<256, 136, SourceType::kIQ4_XS> {};
+template <>
+struct Block<SourceType::kTQ1_0> : BlockOf<256, 54, SourceType::kTQ2_0> {};
+template <>
+struct Block<SourceType::kTQ2_0> : BlockOf<256, 66, SourceType::kTQ2_0> {};
+template <>
+struct Block<SourceType::kMXFP4> : BlockOf<32, 17, SourceType::kMXFP4> {};
+template <>
+struct Block<SourceType::kQ1_0> : BlockOf<128, 18, SourceType::kQ4_0> {};
 
 static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
 
@@ -45,30 +89,56 @@ inline void super_nibbles(const uint8_t* nibbles, int group, uint8_t* out) {
   for (int i = 0; i < 32; ++i) out[i] = q[i] >> shift & 15;
 }
 
-// Elements of group `group` (0..kSuper-1) of a block, in column order, unsigned.
-template <SourceType S>
+// Pairs of bits `shift` of 32 bytes.
+inline void bit_pairs(const uint8_t* bytes, int shift, uint8_t* out) {
+  for (int i = 0; i < 32; ++i) out[i] = bytes[i] >> shift & 3;
+}
+
+// TQ1_0: the digit 0..2 of column `c` of a block. A byte is five digits (of the last 4 bytes four),
+// scaled such that the high byte of 3 * (byte * 3^n) is digit n.
+inline uint8_t ternary_digit(const uint8_t* block, int c) {
+  constexpr uint8_t kPowers[5] = {1, 3, 9, 27, 81};
+  const int at = c < 160 ? c % 32 : c < 240 ? 32 + c % 16 : 48 + c % 4;
+  const int digit = c < 160 ? c / 32 : c < 240 ? (c - 160) / 16 : (c - 240) / 4;
+  const auto shifted = static_cast<uint8_t>(block[at] * kPowers[digit]);
+  return static_cast<uint8_t>(shifted * 3 >> 8);
+}
+
+// Elements of group `group` of a block, in column order, unsigned.
+template <SourceType T>
 inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
-  if constexpr (S == SourceType::kQ4_0) {
+  if constexpr (T == SourceType::kQ4_0 || T == SourceType::kIQ4_NL) {
     split_nibbles(block + 2, out);
-  } else if constexpr (S == SourceType::kQ4_1) {
+  } else if constexpr (T == SourceType::kQ4_1) {
     split_nibbles(block + 4, out);
-  } else if constexpr (S == SourceType::kQ5_0) {
+  } else if constexpr (T == SourceType::kMXFP4) {
+    split_nibbles(block + 1, out);
+  } else if constexpr (T == SourceType::kIQ4_XS) {
+    split_nibbles(block + 8 + group * 16, out);
+  } else if constexpr (T == SourceType::kQ5_0) {
     split_nibbles(block + 6, out);
     add_fifth_bits(load_as<uint32_t>(block + 2), out);
-  } else if constexpr (S == SourceType::kQ5_1) {
+  } else if constexpr (T == SourceType::kQ5_1) {
     split_nibbles(block + 8, out);
     add_fifth_bits(load_as<uint32_t>(block + 4), out);
-  } else if constexpr (S == SourceType::kQ8_0) {
+  } else if constexpr (T == SourceType::kQ8_0) {
     for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
-  } else if constexpr (S == SourceType::kQ4_K) {
+  } else if constexpr (T == SourceType::kQ2_K) {
+    bit_pairs(block + 16 + group / 4 * 32, group % 4 * 2, out);
+  } else if constexpr (T == SourceType::kQ3_K) {
+    bit_pairs(block + 32 + group / 4 * 32, group % 4 * 2, out);
+    for (int i = 0; i < 32; ++i) {
+      out[i] = static_cast<uint8_t>(out[i] | (block[i] >> group & 1) << 2);
+    }
+  } else if constexpr (T == SourceType::kQ4_K) {
     super_nibbles(block + 16, group, out);
-  } else if constexpr (S == SourceType::kQ5_K) {
+  } else if constexpr (T == SourceType::kQ5_K) {
     super_nibbles(block + 48, group, out);
     const uint8_t* high = block + 16;  // bit `group` of byte i is of element i
     for (int i = 0; i < 32; ++i) {
       out[i] = static_cast<uint8_t>(out[i] | (high[i] >> group & 1) << 4);
     }
-  } else if constexpr (S == SourceType::kQ6_K) {
+  } else if constexpr (T == SourceType::kQ6_K) {
     const int quarter = group % 4;  // of the half block that group / 4 names
     const uint8_t* low = block + group / 4 * 64 + quarter % 2 * 32;
     const uint8_t* high = block + 128 + group / 4 * 32;
@@ -77,18 +147,58 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
     for (int i = 0; i < 32; ++i) {
       out[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
     }
+  } else if constexpr (T == SourceType::kTQ1_0) {
+    for (int i = 0; i < 32; ++i) out[i] = ternary_digit(block, group * 32 + i);
+  } else if constexpr (T == SourceType::kTQ2_0) {
+    bit_pairs(block + group / 4 * 32, group % 4 * 2, out);
+  } else {
+    static_assert(T == SourceType::kQ1_0);  // a bit is -1 or 1, as elements of Q4_0 7 or 9
+    const auto bits = load_as<uint32_t>(block + 2 + group * 4);
+    for (int i = 0; i < 32; ++i) out[i] = static_cast<uint8_t>(7 + (bits >> i & 1) * 2);
   }
 }
 
-// Where the file keeps a block's scales. Every format with a min has it right after its scale.
-template <SourceType S>
+// Where the file keeps a block's scale. Every format with a min has it right after its scale.
+template <SourceType T>
 inline const uint8_t* block_scale(const uint8_t* block) {
-  return S == SourceType::kQ6_K ? block + 208 : block;
+  switch (T) {
+    case SourceType::kQ6_K:
+      return block + 208;
+    case SourceType::kQ2_K:
+      return block + 80;
+    case SourceType::kQ3_K:
+      return block + 108;
+    case SourceType::kTQ1_0:
+      return block + 52;
+    case SourceType::kTQ2_0:
+      return block + 64;
+    default:
+      return block;
+  }
 }
 
-// Q6_K: the int8 scales of the two halves of group `group`.
-inline const uint8_t* half_scales(const uint8_t* block, int group) {
-  return block + 192 + group * 2;
+// The whole-numbered scale of half `half` of group `group`. Q2_K: the min times 16 besides.
+template <SourceType T>
+inline uint8_t half_scale_byte(const uint8_t* block, int group, int half) {
+  const int i = group * 2 + half;
+  if constexpr (T == SourceType::kQ2_K) {
+    return block[i];
+  } else if constexpr (T == SourceType::kQ3_K) {
+    const uint8_t* s = block + 96;
+    const int low = s[i % 8] >> i / 8 * 4 & 15;
+    const int high = s[8 + i % 4] >> i / 4 * 2 & 3;
+    return static_cast<uint8_t>((low | high << 4) - 32);
+  } else {
+    static_assert(T == SourceType::kQ6_K);
+    return block[192 + i];
+  }
+}
+
+// IQ4_XS: the whole-numbered scale of group `group`.
+inline uint8_t super_scale(const uint8_t* block, int group) {
+  const int low = block[4 + group / 2] >> group % 2 * 4 & 15;
+  const int high = load_as<uint16_t>(block + 2) >> group * 2 & 3;
+  return static_cast<uint8_t>((low | high << 4) - 32);
 }
 
 // Q4_K, Q5_K: the 6-bit scale and min of group `group`.

@@ -1,8 +1,9 @@
 #include "kernels/dequantize_row.h"
 
+#include <cmath>
 #include <cstring>
 
-#include "kernels/block.h"
+#include "kernels/file_type.h"
 #include "kernels/format.h"
 #include "kernels/half.h"
 
@@ -10,55 +11,127 @@ namespace octavo {
 namespace {
 
 // The scale of a column half (0 or 1) of a group and the number added to scale * element.
-template <SourceType S>
+template <SourceType T>
 void group_terms(const uint8_t* block, int group, int half, float* scale, float* add) {
-  using F = Format<S>;
-  *scale = load_half(block_scale<S>(block));
-  *add = F::kMin ? load_half(block_scale<S>(block) + 2) : 0.0f;
+  using F = Format<Block<T>::kPanel>;
+  *scale = load_half(block_scale<T>(block));
+  *add = 0.0f;
+  if constexpr (F::kMin) *add = load_half(block_scale<T>(block) + 2);
   if constexpr (F::kScales == Scales::kSuperMin) {
     uint8_t sc = 0;
     uint8_t min = 0;
     super_scale_min(block, group, &sc, &min);
     *scale *= static_cast<float>(sc);
     *add = -(*add * static_cast<float>(min));
+  } else if constexpr (F::kScales == Scales::kSuper) {
+    *scale *= static_cast<float>(static_cast<int8_t>(super_scale(block, group)));
+  } else if constexpr (F::kScales == Scales::kPower) {
+    *scale = power_scale(block[0]);
+  } else if constexpr (F::kHalvesMin) {
+    const uint8_t both = half_scale_byte<T>(block, group, half);
+    *scale *= static_cast<float>(both & 15);
+    *add = -(load_half(block_scale<T>(block) + 2) * static_cast<float>(both >> 4));
   } else if constexpr (F::kScales == Scales::kHalves) {
-    *scale *= static_cast<float>(static_cast<int8_t>(half_scales(block, group)[half]));
+    *scale *= static_cast<float>(static_cast<int8_t>(half_scale_byte<T>(block, group, half)));
   }
 }
 
-template <SourceType S>
-void dequantize(const uint8_t* row, int64_t k, float* out) {
-  using F = Format<S>;
+// A group as whole numbers q (the zero point taken off).
+template <SourceType T>
+void group_numbers(const uint8_t* block, int group, int (&out)[kGroup]) {
+  using F = Format<Block<T>::kPanel>;
   uint8_t elements[kGroup];
-  for (int64_t g = 0; g < k / kGroup; ++g, out += kGroup) {
-    const uint8_t* block = row + static_cast<size_t>(g / F::kSuper) * F::kBlockBytes;
-    const int group = static_cast<int>(g % F::kSuper);
-    block_elements<S>(block, group, elements);
-    for (int half = 0; half < 2; ++half) {
-      float scale = 0.0f;
-      float add = 0.0f;
-      group_terms<S>(block, group, half, &scale, &add);
-      for (int i = half * 16; i < half * 16 + 16; ++i) {
-        const float product = scale * static_cast<float>(elements[i] - F::kZeroPoint);
-        out[i] = F::kMin ? product + add : product;
-      }
+  block_elements<T>(block, group, elements);
+  for (int i = 0; i < kGroup; ++i) {
+    if constexpr (F::kCodes) {
+      out[i] = F::kValues[elements[i]];
+    } else {
+      out[i] = elements[i] - F::kZeroPoint;
     }
+  }
+}
+
+template <SourceType T>
+void dequantize_group(const uint8_t* block, int group, float* out) {
+  using F = Format<Block<T>::kPanel>;
+  int q[kGroup];
+  group_numbers<T>(block, group, q);
+  for (int half = 0; half < 2; ++half) {
+    float scale = 0.0f;
+    float add = 0.0f;
+    group_terms<T>(block, group, half, &scale, &add);
+    for (int i = half * 16; i < half * 16 + 16; ++i) {
+      const float product = scale * static_cast<float>(q[i]);
+      out[i] = F::kMin || F::kHalvesMin ? product + add : product;
+    }
+  }
+}
+
+template <SourceType T>
+void dequantize_table_group(const uint8_t* block, int group, float* out) {
+  const float d = table_block_scale<T>(block);
+  for (int eighth = 0; eighth < 4; ++eighth) {
+    uint8_t codes[8];
+    table_codes<T>(block, group, eighth, codes);
+    const float scale = d * static_cast<float>(table_half_scale<T>(block, group, eighth / 2));
+    for (int i = 0; i < 8; ++i) {
+      out[eighth * 8 + i] = scale * static_cast<float>(table_values<T>()[codes[i]]);
+    }
+  }
+}
+
+template <SourceType T>
+void dequantize(const uint8_t* row, int64_t k, float* out) {
+  constexpr int kGroups = Block<T>::kColumns / kGroup;
+  for (int64_t g = 0; g < k / kGroup; ++g, out += kGroup) {
+    const uint8_t* block = row + static_cast<size_t>(g / kGroups) * Block<T>::kBytes;
+    const int group = static_cast<int>(g % kGroups);
+    if constexpr (Block<T>::kPanel == SourceType::kTable) {
+      dequantize_table_group<T>(block, group, out);
+    } else {
+      dequantize_group<T>(block, group, out);
+    }
+  }
+}
+
+// Unsigned floats of 4 exponent and 3 mantissa bits, halved since the numbers are doubled.
+float half_of_e4m3(uint8_t x) {
+  if (x == 0x7f) return 0.0f;
+  const int exponent = x >> 3 & 15;
+  const auto mantissa = static_cast<float>(x & 7);
+  if (exponent == 0) return mantissa * 0x1p-10f;
+  return std::ldexp(8.0f + mantissa, exponent - 11);
+}
+
+// NVFP4: 4 scales, then 4 times 16 codes, each 8 bytes of first their low, then their high nibbles.
+void dequantize_nvfp4(const uint8_t* block, float* out) {
+  for (int i = 0; i < 64; ++i) {
+    const uint8_t byte = block[4 + i / 16 * 8 + i % 8];
+    const int code = i % 16 < 8 ? byte & 15 : byte >> 4;
+    out[i] = half_of_e4m3(block[i / 16]) * static_cast<float>(kE2m1Doubled[code]);
+  }
+}
+
+void dequantize_q8_k(const uint8_t* block, float* out) {
+  const float d = load_as<float>(block);
+  for (int i = 0; i < 256; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[4 + i]));
+}
+
+template <typename T>
+void convert(const uint8_t* row, int64_t k, float* out) {
+  for (int64_t i = 0; i < k; ++i) {
+    out[i] = static_cast<float>(load_as<T>(row + static_cast<size_t>(i) * sizeof(T)));
   }
 }
 
 }  // namespace
 
-int block_columns(SourceType source) {
-  if (source == SourceType::kF32 || source == SourceType::kF16 || source == SourceType::kBF16) {
-    return 1;
-  }
-  int columns = 0;
-  with_format(source, [&]<SourceType S>() { columns = Format<S>::kBlock; });
-  return columns;
+int block_columns(SourceType file) {
+  return block_shape(file).columns;
 }
 
-void dequantize_row(SourceType source, const uint8_t* row, int64_t k, float* out) {
-  switch (source) {
+void dequantize_row(SourceType file, const uint8_t* row, int64_t k, float* out) {
+  switch (file) {
     case SourceType::kF32:
       std::memcpy(out, row, static_cast<size_t>(k) * 4);
       return;
@@ -68,8 +141,24 @@ void dequantize_row(SourceType source, const uint8_t* row, int64_t k, float* out
     case SourceType::kBF16:
       for (int64_t i = 0; i < k; ++i) out[i] = bfloat_to_float(load_as<uint16_t>(row + i * 2));
       return;
+    case SourceType::kF64:
+      return convert<double>(row, k, out);
+    case SourceType::kI8:
+      return convert<int8_t>(row, k, out);
+    case SourceType::kI16:
+      return convert<int16_t>(row, k, out);
+    case SourceType::kI32:
+      return convert<int32_t>(row, k, out);
+    case SourceType::kI64:
+      return convert<int64_t>(row, k, out);
+    case SourceType::kNVFP4:
+      for (int64_t i = 0; i < k / 64; ++i) dequantize_nvfp4(row + i * 36, out + i * 64);
+      return;
+    case SourceType::kQ8_K:
+      for (int64_t i = 0; i < k / 256; ++i) dequantize_q8_k(row + i * 292, out + i * 256);
+      return;
     default:
-      with_format(source, [&]<SourceType S>() { dequantize<S>(row, k, out); });
+      with_block_type(file, [&]<SourceType T>() { dequantize<T>(row, k, out); });
   }
 }
 

@@ -7,10 +7,10 @@
 
 namespace octavo {
 
-// Columns of a block of `source`: 1 for floats, 32 or 256; 0 if the type is not one that packs.
-int block_columns(SourceType source);
+// Columns of a block of `file`: 1 for numbers without blocks, 32 to 256; 0 if the type is unknown.
+int block_columns(SourceType file);
 
-// out[k]. `row` holds source_row_bytes(source, k) bytes.
-void dequantize_row(SourceType source, const uint8_t* row, int64_t k, float* out);
+// out[k]. `row` holds source_row_bytes(file, k) bytes.
+void dequantize_row(SourceType file, const uint8_t* row, int64_t k, float* out);
 
 }  // namespace octavo

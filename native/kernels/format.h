@@ -1,14 +1,14 @@
-// The bytes of each quantized format: its block in the file and its group in the panel stream.
+// The bytes of each quantized format in the panel stream.
 //
 // A group of the stream is 32 columns of 16 rows:
-//   kLines lines of 64 bytes: elements [k/4][16 rows][4]. With nibbles, line i holds column quad 2i
-//     in its low and 2i+1 in its high nibbles; with bytes, line i is column quad i.
-//   kPlanes lines of 64 bytes with the bits above the nibble: with one plane (5 bits), bit j of
-//   byte
-//     b belongs to byte b of column quad j; with two (6 bits), bits 2j and 2j+1 of byte b of plane
-//     h belong to byte b of column quad 4h+j.
+//   kLines lines of 64 bytes: elements [k/4][16 rows][4]. With bytes, line i is column quad i; with
+//     nibbles, line i holds column quad 2i in its low and 2i+1 in its high nibbles; with 2 bits,
+//     bits 2j and 2j+1 of line i are column quad 4i+j.
+//   kPlanes lines of 64 bytes with the bits above the nibble (or above 2 bits): with one plane, bit
+//     j of byte b belongs to byte b of column quad j; with two (6 bits), bits 2j and 2j+1 of byte b
+//     of plane h belong to byte b of column quad 4h+j.
 //   then the scales of the 16 rows, in the file's own precision, as Scales tells.
-// Formats with blocks of 256 put float16 scales of the block in front of every 8 groups.
+// Formats with blocks of 256 put the scales of the block in front of every 8 groups.
 #pragma once
 
 #include <cstddef>
@@ -22,32 +22,81 @@ namespace octavo {
 enum class Scales {
   kPlain,     // w = d * q.                    tail: float16 d[16]
   kMin,       // w = d * q + m.                tail: float16 d[16], m[16]
+  kPower,     // w = 2^(e - 128) * q.          tail: u8 e[16]
+  kBlock,     // w = d * q.                    head: float16 d[16]
+  kSuper,     // w = (d * sc) * q.             head: float16 d[16]; tail: int8 sc[16]
   kSuperMin,  // w = (d * sc) * q - dmin * m.  head: float16 d[16], dmin[16]; tail: u8 sc[16], m[16]
   kHalves,    // w = (d * sc) * q.             head: float16 d[16]; tail: int8 sc[2 halves][16]
+  kHalvesMin,  // w = (d * sc) * q - dmin * m.  head: float16 d[16], dmin[16];
+               //                               tail: u8 (sc + 16 * m)[2 halves][16]
+  kTable,      // w = (d * sc) * table[q].      head: float32 d[16], u8 table[16] (less 128);
+               //                               tail: int8 sc[2 halves][16]
 };
 
-// kBits: of a stored element. kZeroBits: a stored element is q + 2^kZeroBits; -1: q itself.
-// kBlockBytes: of a block in the file, of 32 columns or (with heads) of 256.
-template <int kElementBits, int kZero, Scales kKind, int kBytes>
+constexpr int head_bytes(Scales scales) {
+  switch (scales) {
+    case Scales::kBlock:
+    case Scales::kSuper:
+    case Scales::kHalves:
+      return 32;
+    case Scales::kSuperMin:
+    case Scales::kHalvesMin:
+      return 64;
+    case Scales::kTable:
+      return 80;
+    default:
+      return 0;
+  }
+}
+
+constexpr int tail_bytes(Scales scales) {
+  switch (scales) {
+    case Scales::kMin:
+      return 64;
+    case Scales::kPower:
+    case Scales::kSuper:
+      return 16;
+    case Scales::kBlock:
+      return 0;
+    default:
+      return 32;
+  }
+}
+
+// What a 4-bit code means: an integer, or its place in a table of 16.
+using CodeTable = int8_t[16];
+constexpr CodeTable kNonlinear = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+constexpr CodeTable kE2m1Doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// kBits: of a stored element. kZeroBits: a stored element, or the number that its code stands for,
+// is q + 2^kZeroBits; -1: q itself. kCodes: elements are codes.
+template <int kElementBits, int kZero, Scales kKind, bool kCoded = false>
 struct FormatOf {
   static constexpr int kBits = kElementBits;
   static constexpr int kZeroBits = kZero;
   static constexpr Scales kScales = kKind;
-  static constexpr int kBlockBytes = kBytes;
+  static constexpr bool kCodes = kCoded;
 
   static constexpr int kZeroPoint = kZeroBits < 0 ? 0 : 1 << kZeroBits;
   static constexpr bool kBytesOnly = kBits == 8;
+  static constexpr bool kWide = kZeroBits == 7;  // what is multiplied takes all of a byte
+  static constexpr bool kTable = kScales == Scales::kTable;
   static constexpr bool kMin = kScales == Scales::kMin || kScales == Scales::kSuperMin;
-  static constexpr bool kHalves = kScales == Scales::kHalves;
-  static constexpr bool kSuperBlock = kScales == Scales::kSuperMin || kHalves;
-  static constexpr int kSuper = kSuperBlock ? 8 : 1;          // groups that share a head
-  static constexpr int kBlock = kSuper * kGroup;              // columns of a block
-  static constexpr int kLines = kBytesOnly ? 8 : 4;           // element lines of a group
-  static constexpr int kPlanes = kBytesOnly ? 0 : kBits - 4;  // high-bit lines of a group
+  static constexpr bool kHalvesMin = kScales == Scales::kHalvesMin;
+  // The halves of a group have scales of their own, integers, and the block's comes last.
+  static constexpr bool kHalves = kScales == Scales::kHalves || kHalvesMin || kTable;
+  static constexpr int kHead = head_bytes(kScales);
+  static constexpr int kTail = tail_bytes(kScales);
+  static constexpr int kSuper = kHead > 0 ? 8 : 1;                      // groups that share a head
+  static constexpr int kBlock = kSuper * kGroup;                        // columns of a block
+  static constexpr int kLineBits = kBits == 8 ? 8 : kBits < 4 ? 2 : 4;  // of an element, in a line
+  static constexpr int kLines = kLineBits;                              // of a group
+  static constexpr int kPlanes = kBits - kLineBits;                     // high-bit lines of a group
   static constexpr int kElementBytes = (kLines + kPlanes) * 64;
-  static constexpr int kHead = kScales == Scales::kSuperMin ? 64 : kHalves ? 32 : 0;  // bytes
-  static constexpr int kTail = kScales == Scales::kMin ? 64 : 32;                     // bytes
-  static constexpr PanelLayout kLayout = kBits == 4   ? PanelLayout::kU4
+  static constexpr PanelLayout kLayout = kBits == 2   ? PanelLayout::kU2
+                                         : kBits == 3 ? PanelLayout::kU3
+                                         : kBits == 4 ? PanelLayout::kU4
                                          : kBits == 5 ? PanelLayout::kU5
                                          : kBits == 6 ? PanelLayout::kU6
                                                       : PanelLayout::kU8;
@@ -56,21 +105,64 @@ struct FormatOf {
 template <SourceType S>
 struct Format;
 template <>
-struct Format<SourceType::kQ4_0> : FormatOf<4, 3, Scales::kPlain, 18> {};
+struct Format<SourceType::kQ4_0> : FormatOf<4, 3, Scales::kPlain> {};
 template <>
-struct Format<SourceType::kQ4_1> : FormatOf<4, -1, Scales::kMin, 20> {};
+struct Format<SourceType::kQ4_1> : FormatOf<4, -1, Scales::kMin> {};
 template <>
-struct Format<SourceType::kQ5_0> : FormatOf<5, 4, Scales::kPlain, 22> {};
+struct Format<SourceType::kQ5_0> : FormatOf<5, 4, Scales::kPlain> {};
 template <>
-struct Format<SourceType::kQ5_1> : FormatOf<5, -1, Scales::kMin, 24> {};
+struct Format<SourceType::kQ5_1> : FormatOf<5, -1, Scales::kMin> {};
 template <>
-struct Format<SourceType::kQ8_0> : FormatOf<8, 7, Scales::kPlain, 34> {};
+struct Format<SourceType::kQ8_0> : FormatOf<8, 7, Scales::kPlain> {};
 template <>
-struct Format<SourceType::kQ4_K> : FormatOf<4, -1, Scales::kSuperMin, 144> {};
+struct Format<SourceType::kQ2_K> : FormatOf<2, -1, Scales::kHalvesMin> {};
 template <>
-struct Format<SourceType::kQ5_K> : FormatOf<5, -1, Scales::kSuperMin, 176> {};
+struct Format<SourceType::kQ3_K> : FormatOf<3, 2, Scales::kHalves> {};
 template <>
-struct Format<SourceType::kQ6_K> : FormatOf<6, 5, Scales::kHalves, 210> {};
+struct Format<SourceType::kQ4_K> : FormatOf<4, -1, Scales::kSuperMin> {};
+template <>
+struct Format<SourceType::kQ5_K> : FormatOf<5, -1, Scales::kSuperMin> {};
+template <>
+struct Format<SourceType::kQ6_K> : FormatOf<6, 5, Scales::kHalves> {};
+template <>
+struct Format<SourceType::kIQ4_NL> : FormatOf<4, 7, Scales::kPlain, true> {
+  static constexpr const CodeTable& kValues = kNonlinear;
+};
+template <>
+struct Format<SourceType::kIQ4_XS> : FormatOf<4, 7, Scales::kSuper, true> {
+  static constexpr const CodeTable& kValues = kNonlinear;
+};
+template <>
+struct Format<SourceType::kTQ2_0> : FormatOf<2, 0, Scales::kBlock> {};
+template <>
+struct Format<SourceType::kMXFP4> : FormatOf<4, 4, Scales::kPower, true> {
+  static constexpr const CodeTable& kValues = kE2m1Doubled;
+};
+template <>
+struct Format<SourceType::kTable> : FormatOf<4, 7, Scales::kTable, true> {};
+
+// A format's fixed table as its kernels look it up: with the zero point added.
+template <SourceType S>
+struct UnsignedTable {
+  alignas(16) uint8_t values[16];
+  constexpr UnsignedTable() : values{} {
+    for (int i = 0; i < 16; ++i) {
+      values[i] = static_cast<uint8_t>(Format<S>::kValues[i] + Format<S>::kZeroPoint);
+    }
+  }
+};
+template <SourceType S>
+inline constexpr UnsignedTable<S> kUnsignedTable{};
+
+// The 16 bytes that the codes of a panel look up: of the format, or (kTable) of the block's head.
+template <SourceType S>
+inline const uint8_t* code_table(const uint8_t* head) {
+  if constexpr (Format<S>::kTable) {
+    return head + 64;
+  } else {
+    return kUnsignedTable<S>.values;
+  }
+}
 
 template <SourceType S>
 constexpr size_t kGroupBytes = Format<S>::kElementBytes + Format<S>::kTail;
@@ -92,7 +184,8 @@ constexpr int64_t half_index(PanelLayout layout, int64_t k, int r) {
   return layout == PanelLayout::kF16 ? k * kPanelRows + r : k / 2 * 32 + r * 2 + k % 2;
 }
 
-// Calls f.template operator()<S>() for the quantized format `source`; false if it is none.
+// Calls f.template operator()<S>() for the quantized format `source` of panels; false if it is
+// none.
 template <typename F>
 bool with_format(SourceType source, F&& f) {
   switch (source) {
@@ -119,6 +212,27 @@ bool with_format(SourceType source, F&& f) {
       return true;
     case SourceType::kQ6_K:
       f.template operator()<SourceType::kQ6_K>();
+      return true;
+    case SourceType::kQ2_K:
+      f.template operator()<SourceType::kQ2_K>();
+      return true;
+    case SourceType::kQ3_K:
+      f.template operator()<SourceType::kQ3_K>();
+      return true;
+    case SourceType::kIQ4_NL:
+      f.template operator()<SourceType::kIQ4_NL>();
+      return true;
+    case SourceType::kIQ4_XS:
+      f.template operator()<SourceType::kIQ4_XS>();
+      return true;
+    case SourceType::kTQ2_0:
+      f.template operator()<SourceType::kTQ2_0>();
+      return true;
+    case SourceType::kMXFP4:
+      f.template operator()<SourceType::kMXFP4>();
+      return true;
+    case SourceType::kTable:
+      f.template operator()<SourceType::kTable>();
       return true;
     default:
       return false;

@@ -18,20 +18,44 @@ inline int group_element(const uint8_t* group, int r, int c) {
   if constexpr (F::kBytesOnly) {
     return group[quad * 64 + byte];
   } else {
-    int value = group[quad / 2 * 64 + byte] >> (quad % 2 * 4) & 15;
+    constexpr int kBits = F::kLineBits;
+    constexpr int kLineQuads = 8 / kBits;
+    const int shift = quad % kLineQuads * kBits;
+    int value = group[quad / kLineQuads * 64 + byte] >> shift & ((1 << kBits) - 1);
     if constexpr (F::kPlanes > 0) {
       constexpr int kQuads = 8 / F::kPlanes;
-      const uint8_t plane = group[256 + quad / kQuads * 64 + byte];
-      value |= (plane >> (quad % kQuads * F::kPlanes) & ((1 << F::kPlanes) - 1)) << 4;
+      const uint8_t plane = group[F::kLines * 64 + quad / kQuads * 64 + byte];
+      value |= (plane >> (quad % kQuads * F::kPlanes) & ((1 << F::kPlanes) - 1)) << kBits;
     }
     return value;
   }
 }
 
+// The same as the kernels multiply it: a code looked up.
+template <SourceType S>
+inline int group_factor(const uint8_t* head, const uint8_t* group, int r, int c) {
+  const int element = group_element<S>(group, r, c);
+  if constexpr (Format<S>::kCodes) return code_table<S>(head)[element];
+  return element;
+}
+
 // kHalves: the whole-numbered scale of (row, half of the group).
 template <SourceType S>
 inline int half_scale(const uint8_t* group, int r, int half) {
-  return static_cast<int8_t>(group[Format<S>::kElementBytes + half * 16 + r]);
+  const uint8_t byte = group[Format<S>::kElementBytes + half * 16 + r];
+  return Format<S>::kHalvesMin ? byte & 15 : static_cast<int8_t>(byte);
+}
+
+// kHalvesMin: the whole-numbered min.
+template <SourceType S>
+inline int half_min(const uint8_t* group, int r, int half) {
+  return group[Format<S>::kElementBytes + half * 16 + r] >> 4;
+}
+
+// Formats with heads: the block's scale of a row.
+template <SourceType S>
+inline float head_scale(const uint8_t* head, int r) {
+  return Format<S>::kTable ? load_as<float>(head + r * 4) : load_half(head + r * 2);
 }
 
 // Scale of (row, half of the group) and the min (0 where the format has none).
@@ -44,8 +68,18 @@ inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int ha
   if constexpr (F::kScales == Scales::kSuperMin) {
     *scale = load_half(head + r * 2) * static_cast<float>(tail[r]);
     *min = -(load_half(head + 32 + r * 2) * static_cast<float>(tail[16 + r]));
-  } else if constexpr (F::kScales == Scales::kHalves) {
-    *scale = load_half(head + r * 2) * static_cast<float>(half_scale<S>(group, r, half));
+  } else if constexpr (F::kHalves) {
+    *scale = head_scale<S>(head, r) * static_cast<float>(half_scale<S>(group, r, half));
+    if constexpr (F::kHalvesMin) {
+      const auto m = static_cast<float>(half_min<S>(group, r, half));
+      *min = -(load_half(head + 32 + r * 2) * m);
+    }
+  } else if constexpr (F::kScales == Scales::kBlock) {
+    *scale = load_half(head + r * 2);
+  } else if constexpr (F::kScales == Scales::kSuper) {
+    *scale = load_half(head + r * 2) * static_cast<float>(static_cast<int8_t>(tail[r]));
+  } else if constexpr (F::kScales == Scales::kPower) {
+    *scale = power_scale(tail[r]);
   } else {
     *scale = load_half(tail + r * 2);
     if (F::kMin) *min = load_half(tail + 32 + r * 2);

@@ -37,4 +37,9 @@ inline float load_half(const uint8_t* p) {
   return half_to_float(load_as<uint16_t>(p));
 }
 
+// 2^(e - 128): MXFP4's scale of numbers that are doubled. The two smallest are subnormal.
+inline float power_scale(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? 0x200000u << e : (e - 1u) << 23);
+}
+
 }  // namespace octavo

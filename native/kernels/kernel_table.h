@@ -5,9 +5,13 @@
 //   quantized: for each group in K order
 //     c = fma(float(integer dot product), weight scale * activation scale, c)
 //     c = fma(weight min, activation sum, c)                 (formats with mins only)
-//   Q6_K, whose halves of a group have int8 scales: for each group of a block of 256 in K order
+//   kHalves, the halves of a group having whole-numbered scales: for each group of a block of 256
+//     in K order
 //     s = fma(float(sum of each half's scale * integer dot product), activation scale, s)
-//   which is exact up to the fma, being below 2^24; then c = fma(s, the block's scale, c), s = 0
+//   which is exact up to the fma, being below 2^24; then c = fma(s, the block's scale, c), s = 0.
+//   With whole-numbered mins (Q2_K) besides
+//     t = fma(float(sum of each half's min * -(sum of its activations)), activation scale, t)
+//   and at the end c = fma(t, the block's scale of mins, c), t = 0
 //   float: four sums over k % 4, c[j] = fma(w, x, c[j]) in K order; then (c0 + c1) + (c2 + c3)
 #pragma once
 

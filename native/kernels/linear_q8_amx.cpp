@@ -243,6 +243,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
   with_format(source, [&]<SourceType S>() {
     using F = Format<S>;
     constexpr int64_t kFromRows = 13;
+    if constexpr (F::kHalvesMin) return;  // mins of halves are not unpacked
     kernels.expand = expand<S, true>;
     kernels.from_rows = kFromRows;
     kernels.most_rows = kTileRows;

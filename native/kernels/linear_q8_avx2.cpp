@@ -28,7 +28,7 @@ struct Maddubs {
   // have none use that of their middle. Of a byte it is that of the high nibble.
   template <class F>
   static inline __attribute__((always_inline)) __m256i start(const Terms& terms, int half) {
-    constexpr int kBits = F::kBytesOnly ? 3 : F::kZeroBits >= 0 ? F::kZeroBits : F::kBits - 1;
+    constexpr int kBits = F::kWide ? 3 : F::kZeroBits >= 0 ? F::kZeroBits : F::kBits - 1;
     __m256i lanes = load_four(&terms.neg_sum);
     if constexpr (F::kHalves) {
       const __m256i first = load_four(&terms.neg_sum_first);
@@ -47,6 +47,11 @@ struct Maddubs {
 
   static inline __attribute__((always_inline)) __m256i widen(__m256i sum, short factor) {
     return _mm256_madd_epi16(sum, _mm256_set1_epi16(factor));
+  }
+
+  static inline __attribute__((always_inline)) __m256i negative(const Terms& terms, int half) {
+    const __m256i first = load_four(&terms.neg_sum_first);
+    return widen(half == 0 ? first : _mm256_sub_epi16(load_four(&terms.neg_sum), first), 1);
   }
 
   static inline __attribute__((always_inline)) __m256i finish(__m256i sum) { return widen(sum, 1); }

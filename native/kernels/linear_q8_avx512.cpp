@@ -17,7 +17,9 @@
 namespace octavo {
 namespace {
 
+// Most rows at once of formats that need more than two registers a row.
 constexpr int kHalvesRows = 9;
+constexpr int kHalvesMinRows = 6;
 
 // View: how the panel is stored.
 template <class View, int T>
@@ -41,15 +43,15 @@ struct Tile {
 
   // acc: the integer sums over kCount column quads from quad kCount * half on.
   template <int kCount>
-  static OCTAVO_INLINE void multiply(const uint8_t* group, const uint8_t* q, const Terms* terms,
-                                     int half, __m512i (&acc)[T]) {
+  static OCTAVO_INLINE void multiply(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                     const Terms* terms, int half, __m512i (&acc)[T]) {
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) acc[t] = start(terms[t], half);
 #pragma GCC unroll 8
     for (int j = half * kCount; j < half * kCount + kCount; ++j) {
       // Loading a line twice is free; keeping it in a register while there are none left is not.
       asm volatile("" ::: "memory");
-      const __m512i w = View::quad(group, j);
+      const __m512i w = View::quad(head, group, j);
 #pragma GCC unroll 12
       for (int t = 0; t < T; ++t) {
         int four;
@@ -63,7 +65,7 @@ struct Tile {
   static OCTAVO_INLINE void step(const uint8_t* head, const uint8_t* group, const uint8_t* q,
                                  const Terms* terms, __m512 (&c)[T]) {
     __m512i acc[T];
-    multiply<8>(group, q, terms, 0, acc);
+    multiply<8>(head, group, q, terms, 0, acc);
     const __m512 scale = View::scale(head, group);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) {
@@ -80,15 +82,15 @@ struct Tile {
   }
 
   // kHalves: adds a group to the sums s of its block. Integers in floats, below 2^24, are exact.
-  static OCTAVO_INLINE void step_halves(const uint8_t* group, const uint8_t* q, const Terms* terms,
-                                        __m512 (&s)[T]) {
+  static OCTAVO_INLINE void step_halves(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                        const Terms* terms, __m512 (&s)[T]) {
     __m512i acc[T];
-    multiply<4>(group, q, terms, 0, acc);
+    multiply<4>(head, group, q, terms, 0, acc);
     __m512 x[T];
     const __m512 first = View::half_scale(group, 0);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) x[t] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[t]), first);
-    multiply<4>(group, q, terms, 1, acc);
+    multiply<4>(head, group, q, terms, 1, acc);
     const __m512 second = View::half_scale(group, 1);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) {
@@ -97,9 +99,24 @@ struct Tile {
     }
   }
 
+  // kHalvesMin: adds a group's mins to the sums m of its block; exact likewise.
+  static OCTAVO_INLINE void step_mins(const uint8_t* group, const Terms* terms, __m512 (&m)[T]) {
+    const __m512 first = View::half_min(group, 0);
+    const __m512 second = View::half_min(group, 1);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      const int neg = terms[t].neg_sum_first;
+      const __m512 x = _mm512_mul_ps(first, _mm512_set1_ps(static_cast<float>(neg)));
+      const __m512 rest = _mm512_set1_ps(static_cast<float>(terms[t].neg_sum - neg));
+      m[t] =
+          _mm512_fmadd_ps(_mm512_fmadd_ps(second, rest, x), _mm512_set1_ps(terms[t].scale), m[t]);
+    }
+  }
+
   static void run(const QuantTileArgs& a) {
-    if constexpr (F::kHalves && T > kHalvesRows) {
-      // Three registers a row instead of two: so many rows at once would spill.
+    constexpr int kMost = F::kHalvesMin ? kHalvesMinRows : F::kHalves ? kHalvesRows : T;
+    if constexpr (T > kMost) {
+      // More registers a row than two: so many rows at once would spill.
       constexpr int kFirst = T / 2;
       Tile<View, kFirst>::run(a);
       QuantTileArgs rest = a;
@@ -126,8 +143,9 @@ struct Tile {
       const uint8_t* head = group;
       group += View::kHead;
       __m512 s[T];
+      __m512 m[T];
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) s[t] = _mm512_setzero_ps();
+      for (int t = 0; t < T; ++t) s[t] = m[t] = _mm512_setzero_ps();
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
         constexpr size_t kAhead = 1344;
@@ -135,7 +153,8 @@ struct Tile {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
         if constexpr (F::kHalves) {
-          step_halves(group, q, reinterpret_cast<const Terms*>(terms), s);
+          step_halves(head, group, q, reinterpret_cast<const Terms*>(terms), s);
+          if constexpr (F::kHalvesMin) step_mins(group, reinterpret_cast<const Terms*>(terms), m);
         } else {
           step(head, group, q, reinterpret_cast<const Terms*>(terms), c);
         }
@@ -147,6 +166,11 @@ struct Tile {
         const __m512 scale = View::scale(head, group);
 #pragma GCC unroll 12
         for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
+        if constexpr (F::kHalvesMin) {
+          const __m512 min_scale = View::min_scale(head);
+#pragma GCC unroll 12
+          for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(m[t], min_scale, c[t]);
+        }
       }
     }
 #pragma GCC unroll 12
@@ -175,7 +199,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     // Unpacking is free beside vpdpbusd, until a tile has half as many rows.
-    if constexpr (Format<S>::kHalves) {
+    if constexpr (Format<S>::kHalves && !Format<S>::kHalvesMin) {
       constexpr int64_t kFromRows = 64;
       kernels = {expand<S>, tiles<Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};

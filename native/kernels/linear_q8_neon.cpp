@@ -34,29 +34,33 @@ inline __attribute__((always_inline)) int32x4_t load_signed(const uint8_t* p) {
   return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
 }
 
-// Column quad J of rows 4v..4v+3 of a group: [4 rows][4 columns].
+// Column quad J of rows 4v..4v+3 of a group: [4 rows][4 columns]. Codes become their numbers.
 template <SourceType S, int J>
-inline __attribute__((always_inline)) int8x16_t load_quad(const uint8_t* group, int v) {
+inline __attribute__((always_inline)) int8x16_t load_quad(const uint8_t* head, const uint8_t* group,
+                                                          int v) {
   using F = Format<S>;
   if constexpr (F::kBytesOnly) {
     static_assert(F::kZeroPoint == 128);
     const uint8x16_t line = vld1q_u8(group + J * 64 + v * 16);
     return vreinterpretq_s8_u8(veorq_u8(line, vdupq_n_u8(128)));
   } else {
-    const uint8x16_t line = vld1q_u8(group + J / 2 * 64 + v * 16);
-    uint8x16_t element;
-    if constexpr (J % 2 == 0) {
-      element = vandq_u8(line, vdupq_n_u8(15));
-    } else {
-      element = vshrq_n_u8(line, 4);
+    constexpr int kBits = F::kLineBits;
+    constexpr int kLineQuads = 8 / kBits;
+    constexpr int kAt = J % kLineQuads * kBits;
+    uint8x16_t element = vld1q_u8(group + J / kLineQuads * 64 + v * 16);
+    if constexpr (kAt > 0) element = vshrq_n_u8(element, kAt);
+    if constexpr (kAt + kBits < 8) element = vandq_u8(element, vdupq_n_u8((1 << kBits) - 1));
+    if constexpr (F::kCodes) {
+      const uint8x16_t table = vld1q_u8(code_table<S>(head));
+      element = vqtbl1q_u8(vsubq_u8(table, vdupq_n_u8(F::kZeroPoint)), element);
     }
     if constexpr (F::kPlanes > 0) {
       constexpr int kQuads = 8 / F::kPlanes;
-      constexpr int kShift = 4 - J % kQuads * F::kPlanes;  // to the left
-      uint8x16_t high = vld1q_u8(group + 256 + J / kQuads * 64 + v * 16);
+      constexpr int kShift = kBits - J % kQuads * F::kPlanes;  // to the left
+      uint8x16_t high = vld1q_u8(group + F::kLines * 64 + J / kQuads * 64 + v * 16);
       if constexpr (kShift > 0) high = vshlq_n_u8(high, kShift);
       if constexpr (kShift < 0) high = vshrq_n_u8(high, -kShift);
-      const uint8x16_t wanted = vdupq_n_u8(((1 << F::kPlanes) - 1) << 4);
+      const uint8x16_t wanted = vdupq_n_u8(((1 << F::kPlanes) - 1) << kBits);
       element = vorrq_u8(element, vandq_u8(high, wanted));
     }
     return vreinterpretq_s8_u8(element);
@@ -67,11 +71,23 @@ inline __attribute__((always_inline)) int8x16_t load_quad(const uint8_t* group, 
 template <SourceType S>
 inline __attribute__((always_inline)) float32x4_t load_scale(const uint8_t* head,
                                                              const uint8_t* group, int v) {
-  const uint8_t* tail = group + Format<S>::kElementBytes;
-  if constexpr (Format<S>::kHalves) {
+  using F = Format<S>;
+  const uint8_t* tail = group + F::kElementBytes;
+  if constexpr (F::kTable) {
+    return vreinterpretq_f32_u8(vld1q_u8(head + v * 16));
+  } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
     return load_halves(head + v * 8);
-  } else if constexpr (Format<S>::kScales == Scales::kSuperMin) {
+  } else if constexpr (F::kScales == Scales::kSuperMin) {
     return vmulq_f32(load_halves(head + v * 8), load_unsigned(tail + v * 4));
+  } else if constexpr (F::kScales == Scales::kSuper) {
+    return vmulq_f32(load_halves(head + v * 8), vcvtq_f32_s32(load_signed(tail + v * 4)));
+  } else if constexpr (F::kScales == Scales::kPower) {
+    // As power_scale: 2^-128 and 2^-127 by shifting a bit, from there on by counting exponents.
+    const uint32x4_t e = vmovl_u16(load_4(tail + v * 4));
+    const uint32x4_t two = vdupq_n_u32(2);
+    const int32x4_t least = vreinterpretq_s32_u32(vminq_u32(e, two));
+    const uint32x4_t above = vshlq_n_u32(vsubq_u32(vmaxq_u32(e, two), two), 23);
+    return vreinterpretq_f32_u32(vaddq_u32(vshlq_u32(vdupq_n_u32(0x200000), least), above));
   } else {
     return load_halves(tail + v * 8);
   }
@@ -81,7 +97,21 @@ inline __attribute__((always_inline)) float32x4_t load_scale(const uint8_t* head
 template <SourceType S>
 inline __attribute__((always_inline)) int32x4_t load_half_scale(const uint8_t* group, int half,
                                                                 int v) {
-  return load_signed(group + Format<S>::kElementBytes + half * 16 + v * 4);
+  const uint8_t* bytes = group + Format<S>::kElementBytes + half * 16 + v * 4;
+  if constexpr (Format<S>::kHalvesMin) {
+    const uint32x4_t both = vmovl_u16(load_4(bytes));
+    return vreinterpretq_s32_u32(vandq_u32(both, vdupq_n_u32(15)));
+  } else {
+    return load_signed(bytes);
+  }
+}
+
+// kHalvesMin: the whole-numbered mins.
+template <SourceType S>
+inline __attribute__((always_inline)) int32x4_t load_half_min(const uint8_t* group, int half,
+                                                              int v) {
+  const uint8_t* bytes = group + Format<S>::kElementBytes + half * 16 + v * 4;
+  return vreinterpretq_s32_u32(vshrq_n_u32(vmovl_u16(load_4(bytes)), 4));
 }
 
 // The min that is added, of rows 4v..4v+3.
@@ -103,7 +133,7 @@ struct Tile {
   static constexpr int kVectors = 4;  // of 4 rows, in a panel
 
   static inline __attribute__((always_inline)) int32x4_t start(const Terms& terms, int step) {
-    if constexpr (F::kBytesOnly || F::kZeroBits < 0) {
+    if constexpr (F::kBytesOnly || F::kCodes || F::kZeroBits < 0) {
       return vdupq_n_s32(0);
     } else {
       int neg = terms.neg_sum;
@@ -114,14 +144,15 @@ struct Tile {
 
   // acc[i][t] += the products of column quad J, which is quad J % 4 of q[t].
   template <int J>
-  static inline __attribute__((always_inline)) void add_quad(const uint8_t* group, int v,
+  static inline __attribute__((always_inline)) void add_quad(const uint8_t* head,
+                                                             const uint8_t* group, int v,
                                                              const int8x16_t (&q)[T],
                                                              int32x4_t (&acc)[2][T]) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       // Loading twice is free; keeping a value while there are no registers left is not.
       asm volatile("" ::: "memory");
-      const int8x16_t w = load_quad<S, J>(group, v + i);
+      const int8x16_t w = load_quad<S, J>(head, group, v + i);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) acc[i][t] = vdotq_laneq_s32(acc[i][t], w, q[t], J % 4);
     }
@@ -129,17 +160,18 @@ struct Tile {
 
   // The products of columns 16 P..16 P + 15 of the group.
   template <int P>
-  static inline __attribute__((always_inline)) void add_part(const uint8_t* group, const uint8_t* q,
+  static inline __attribute__((always_inline)) void add_part(const uint8_t* head,
+                                                             const uint8_t* group, const uint8_t* q,
                                                              int v, int32x4_t (&acc)[2][T]) {
     int8x16_t part[T];
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
       part[t] = vreinterpretq_s8_u8(vld1q_u8(q + t * kGroup + P * 16));
     }
-    add_quad<4 * P>(group, v, part, acc);
-    add_quad<4 * P + 1>(group, v, part, acc);
-    add_quad<4 * P + 2>(group, v, part, acc);
-    add_quad<4 * P + 3>(group, v, part, acc);
+    add_quad<4 * P>(head, group, v, part, acc);
+    add_quad<4 * P + 1>(head, group, v, part, acc);
+    add_quad<4 * P + 2>(head, group, v, part, acc);
+    add_quad<4 * P + 3>(head, group, v, part, acc);
   }
 
   // Adds a group of rows 4v..4v+7 of the panel.
@@ -149,8 +181,8 @@ struct Tile {
     int32x4_t acc[2][T];
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) acc[0][t] = acc[1][t] = start(terms[t], 0);
-    add_part<0>(group, q, v, acc);
-    add_part<1>(group, q, v, acc);
+    add_part<0>(head, group, q, v, acc);
+    add_part<1>(head, group, q, v, acc);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       asm volatile("" ::: "memory");
@@ -169,7 +201,8 @@ struct Tile {
   }
 
   // kHalves: adds a group of rows 4v..4v+7 to the sums s of its block.
-  static inline __attribute__((always_inline)) void step_halves(const uint8_t* group,
+  static inline __attribute__((always_inline)) void step_halves(const uint8_t* head,
+                                                                const uint8_t* group,
                                                                 const uint8_t* q,
                                                                 const Terms* terms, int v,
                                                                 float32x4_t (*s)[T]) {
@@ -180,8 +213,8 @@ struct Tile {
       first[0][t] = first[1][t] = start(terms[t], 0);
       second[0][t] = second[1][t] = start(terms[t], 1);
     }
-    add_part<0>(group, q, v, first);
-    add_part<1>(group, q, v, second);
+    add_part<0>(head, group, q, v, first);
+    add_part<1>(head, group, q, v, second);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const int32x4_t scale_first = load_half_scale<S>(group, 0, v + i);
@@ -191,6 +224,23 @@ struct Tile {
         const int32x4_t x =
             vmlaq_s32(vmulq_s32(first[i][t], scale_first), second[i][t], scale_second);
         s[v + i][t] = vfmaq_f32(s[v + i][t], vcvtq_f32_s32(x), vdupq_n_f32(terms[t].scale));
+      }
+    }
+  }
+
+  // kHalvesMin: adds a group's mins of rows 4v..4v+7 to the sums m of its block.
+  static inline __attribute__((always_inline)) void step_mins(const uint8_t* group,
+                                                              const Terms* terms, int v,
+                                                              float32x4_t (*m)[T]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const int32x4_t first = load_half_min<S>(group, 0, v + i);
+      const int32x4_t second = load_half_min<S>(group, 1, v + i);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const int neg = terms[t].neg_sum_first;
+        const int32x4_t x = vmlaq_n_s32(vmulq_n_s32(first, neg), second, terms[t].neg_sum - neg);
+        m[v + i][t] = vfmaq_f32(m[v + i][t], vcvtq_f32_s32(x), vdupq_n_f32(terms[t].scale));
       }
     }
   }
@@ -217,15 +267,17 @@ struct Tile {
       const uint8_t* head = group;
       group += F::kHead;
       float32x4_t s[kVectors][T];
+      float32x4_t m[kVectors][T];
       for (int v = 0; v < kVectors; ++v) {
-        for (int t = 0; t < T; ++t) s[v][t] = vdupq_n_f32(0.0f);
+        for (int t = 0; t < T; ++t) s[v][t] = m[v][t] = vdupq_n_f32(0.0f);
       }
       for (int g = 0; g < F::kSuper; ++g) {
         const auto* terms = reinterpret_cast<const Terms*>(terms_at);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; v += 2) {
           if constexpr (F::kHalves) {
-            step_halves(group, q, terms, v, s);
+            step_halves(head, group, q, terms, v, s);
+            if constexpr (F::kHalvesMin) step_mins(group, terms, v, m);
           } else {
             step(head, group, q, terms, v, c);
           }
@@ -238,6 +290,10 @@ struct Tile {
         for (int v = 0; v < kVectors; ++v) {
           const float32x4_t scale = load_scale<S>(head, group, v);
           for (int t = 0; t < T; ++t) c[v][t] = vfmaq_f32(c[v][t], s[v][t], scale);
+          if constexpr (F::kHalvesMin) {
+            const float32x4_t min_scale = load_halves(head + 32 + v * 8);
+            for (int t = 0; t < T; ++t) c[v][t] = vfmaq_f32(c[v][t], m[v][t], min_scale);
+          }
         }
       }
     }

@@ -26,6 +26,11 @@ struct Dpbusd {
     return _mm256_slli_epi32(neg, F::kZeroBits);
   }
 
+  static inline __attribute__((always_inline)) __m256i negative(const Terms& terms, int half) {
+    const int first = terms.neg_sum_first;
+    return _mm256_set1_epi32(half == 0 ? first : terms.neg_sum - first);
+  }
+
   static inline __attribute__((always_inline)) __m256i first(__m256i w, __m256i a) {
     return add(_mm256_setzero_si256(), w, a);
   }

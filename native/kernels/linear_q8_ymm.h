@@ -7,6 +7,7 @@
 //   first(w, a)           the products of 32 weights and 32 activations, summed where it likes
 //   add(sum, w, a)        the same added to a sum
 //   finish(sum)           sum as eight int32
+//   negative(terms, half) -(the sum of the activations of a half), as eight int32
 //   kCorrects<F>          whether correction<F>(terms) is still to be added to those
 //   finish_bytes(low, high)       the same of the sums of low and high nibbles
 //
@@ -30,26 +31,27 @@ struct Tile {
   using F = typename View::F;
   using Terms = QuantizedRows::Terms;
   static constexpr size_t kAhead = 1344;  // of what is prefetched
-  static constexpr bool kSplit = Dot::kSplitsBytes && F::kBytesOnly;
+  static constexpr bool kSplit = Dot::kSplitsBytes && F::kWide;
 
   // The two registers of weights that meet each broadcast of a row: rows 0..7 and 8..15, or the low
   // and the high nibbles of rows 8h..8h+7.
-  static OCTAVO_INLINE void load_pair(const uint8_t* group, int quad, int h, __m256i (&w)[2]) {
+  static OCTAVO_INLINE void load_pair(const uint8_t* head, const uint8_t* group, int quad, int h,
+                                      __m256i (&w)[2]) {
     if constexpr (kSplit) {
       const __m256i low = _mm256_set1_epi8(15);
-      const __m256i line = View::quad(group, quad, h);
+      const __m256i line = View::quad(head, group, quad, h);
       w[0] = _mm256_and_si256(line, low);
       w[1] = _mm256_and_si256(_mm256_srli_epi16(line, 4), low);
     } else {
-      w[0] = View::quad(group, quad, 0);
-      w[1] = View::quad(group, quad, 1);
+      w[0] = View::quad(head, group, quad, 0);
+      w[1] = View::quad(head, group, quad, 1);
     }
   }
 
   // sum: of each row and each of the pair, over kQuads column quads from kQuads * half on.
   template <int kQuads>
-  static OCTAVO_INLINE void multiply(const uint8_t* group, const uint8_t* q, const Terms* terms,
-                                     int half, int h, __m256i (&sum)[T][2]) {
+  static OCTAVO_INLINE void multiply(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                     const Terms* terms, int half, int h, __m256i (&sum)[T][2]) {
     constexpr bool kStarts = Dot::template kStarts<F>;
     if constexpr (kStarts) {
 #pragma GCC unroll 6
@@ -65,7 +67,7 @@ struct Tile {
       asm volatile("" ::: "memory");
       const int quad = half * kQuads + j;
       __m256i w[2];
-      load_pair(group, quad, h, w);
+      load_pair(head, group, quad, h, w);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
         const __m256i a = load_four(q + t * kGroup + quad * 4);
@@ -96,7 +98,7 @@ struct Tile {
   static OCTAVO_INLINE void step(const uint8_t* head, const uint8_t* group, const uint8_t* q,
                                  const Terms* terms, __m256 (&c)[2][T]) {
     __m256i sum[T][2];
-    if constexpr (!kSplit) multiply<8>(group, q, terms, 0, 0, sum);
+    if constexpr (!kSplit) multiply<8>(head, group, q, terms, 0, 0, sum);
     __m256i correction[T];
     if constexpr (Dot::template kCorrects<F>) {
 #pragma GCC unroll 6
@@ -104,7 +106,7 @@ struct Tile {
     }
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      if constexpr (kSplit) multiply<8>(group, q, terms, 0, h, sum);
+      if constexpr (kSplit) multiply<8>(head, group, q, terms, 0, h, sum);
       const __m256 scale = View::scale(head, group, h);
       const __m256 min = min_of(head, group, h);
 #pragma GCC unroll 6
@@ -123,30 +125,67 @@ struct Tile {
     }
   }
 
-  // kHalves: adds a group to the sums s of its block. Integers in floats, below 2^24, are exact.
-  static OCTAVO_INLINE void step_halves(const uint8_t* group, const uint8_t* q, const Terms* terms,
-                                        __m256 (&s)[2][T]) {
-    __m256i sum[T][2];
-    __m256 x[2][T];
-    multiply<4>(group, q, terms, 0, 0, sum);
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      const __m256 scale = View::half_scale(group, 0, h);
+  // kHalves: the integer sums of half `half` of a group times its scale, of rows 8h..8h+7. Integers
+  // in floats, below 2^24, are exact.
+  template <int kHalf>
+  static OCTAVO_INLINE void scale_half(const uint8_t* group, int h, const __m256i (&sum)[T][2],
+                                       __m256 (&x)[2][T]) {
+    const __m256 scale = View::half_scale(group, kHalf, h);
 #pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) {
-        const __m256i total = Dot::finish(sum[t][h]);
-        x[h][t] = _mm256_mul_ps(_mm256_cvtepi32_ps(total), scale);
+    for (int t = 0; t < T; ++t) {
+      __m256i total;
+      if constexpr (kSplit) {
+        total = Dot::finish_bytes(sum[t][0], sum[t][1]);
+      } else {
+        total = Dot::finish(sum[t][h]);
+      }
+      const __m256 product = _mm256_cvtepi32_ps(total);
+      if constexpr (kHalf == 0) {
+        x[h][t] = _mm256_mul_ps(product, scale);
+      } else {
+        x[h][t] = _mm256_fmadd_ps(product, scale, x[h][t]);
       }
     }
-    multiply<4>(group, q, terms, 1, 0, sum);
+  }
+
+  template <int kHalf>
+  static OCTAVO_INLINE void multiply_half(const uint8_t* head, const uint8_t* group,
+                                          const uint8_t* q, const Terms* terms, __m256 (&x)[2][T]) {
+    __m256i sum[T][2];
+    if constexpr (!kSplit) multiply<4>(head, group, q, terms, kHalf, 0, sum);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const __m256 scale = View::half_scale(group, 1, h);
+      if constexpr (kSplit) multiply<4>(head, group, q, terms, kHalf, h, sum);
+      scale_half<kHalf>(group, h, sum, x);
+    }
+  }
+
+  // kHalves: adds a group to the sums s of its block.
+  static OCTAVO_INLINE void step_halves(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                        const Terms* terms, __m256 (&s)[2][T]) {
+    __m256 x[2][T];
+    multiply_half<0>(head, group, q, terms, x);
+    multiply_half<1>(head, group, q, terms, x);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
-        const __m256i total = Dot::finish(sum[t][h]);
-        x[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), scale, x[h][t]);
         s[h][t] = _mm256_fmadd_ps(x[h][t], _mm256_set1_ps(terms[t].scale), s[h][t]);
+      }
+    }
+  }
+
+  // kHalvesMin: adds a group's mins to the sums m of its block; exact likewise.
+  static OCTAVO_INLINE void step_mins(const uint8_t* group, const Terms* terms, __m256 (&m)[2][T]) {
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const __m256 first = _mm256_cvtepi32_ps(Dot::negative(terms[t], 0));
+      const __m256 second = _mm256_cvtepi32_ps(Dot::negative(terms[t], 1));
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m256 x = _mm256_mul_ps(View::half_min(group, 0, h), first);
+        const __m256 both = _mm256_fmadd_ps(View::half_min(group, 1, h), second, x);
+        m[h][t] = _mm256_fmadd_ps(both, _mm256_set1_ps(terms[t].scale), m[h][t]);
       }
     }
   }
@@ -187,15 +226,17 @@ struct Tile {
       const uint8_t* head = group;
       group += View::kHead;
       __m256 s[2][T];
+      __m256 m[2][T];
 #pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) s[0][t] = s[1][t] = _mm256_setzero_ps();
+      for (int t = 0; t < T; ++t) s[0][t] = s[1][t] = m[0][t] = m[1][t] = _mm256_setzero_ps();
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
         for (size_t b = 0; b < View::kPrefetched; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }
         if constexpr (F::kHalves) {
-          step_halves(group, q, reinterpret_cast<const Terms*>(terms), s);
+          step_halves(head, group, q, reinterpret_cast<const Terms*>(terms), s);
+          if constexpr (F::kHalvesMin) step_mins(group, reinterpret_cast<const Terms*>(terms), m);
         } else {
           step(head, group, q, reinterpret_cast<const Terms*>(terms), c);
         }
@@ -209,6 +250,11 @@ struct Tile {
           const __m256 scale = View::scale(head, group, h);
 #pragma GCC unroll 6
           for (int t = 0; t < T; ++t) c[h][t] = _mm256_fmadd_ps(s[h][t], scale, c[h][t]);
+          if constexpr (F::kHalvesMin) {
+            const __m256 min_scale = View::min_scale(head, h);
+#pragma GCC unroll 6
+            for (int t = 0; t < T; ++t) c[h][t] = _mm256_fmadd_ps(m[h][t], min_scale, c[h][t]);
+          }
         }
       }
     }
@@ -239,7 +285,7 @@ template <class Dot>
 ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
-    if constexpr (!Format<S>::kBytesOnly) {
+    if constexpr (!Format<S>::kBytesOnly && !Format<S>::kHalvesMin) {
       constexpr int64_t kFromRows = Format<S>::kPlanes > 0 ? 18 : 48;
       kernels = {expand<S>, tiles<Dot, Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};

@@ -12,9 +12,9 @@ namespace octavo {
 namespace {
 
 template <SourceType S>
-int dot(const uint8_t* group, const int8_t* q, int r, int begin, int end) {
+int dot(const uint8_t* head, const uint8_t* group, const int8_t* q, int r, int begin, int end) {
   int sum = 0;
-  for (int c = begin; c < end; ++c) sum += group_element<S>(group, r, c) * q[c];
+  for (int c = begin; c < end; ++c) sum += group_factor<S>(head, group, r, c) * q[c];
   return sum;
 }
 
@@ -39,7 +39,7 @@ float quant_element(const QuantTileArgs& a, int r) {
     float scale = 0.0f;
     float min = 0.0f;
     group_scale<S>(head, group, r, 0, &scale, &min);
-    int sum = dot<S>(group, q_of(a, g), r, 0, kGroup);
+    int sum = dot<S>(head, group, q_of(a, g), r, 0, kGroup);
     if constexpr (F::kZeroBits >= 0) sum += terms->neg_sum * F::kZeroPoint;
     c = std::fma(static_cast<float>(sum), scale * terms->scale, c);
     if constexpr (F::kMin) c = std::fma(min, terms->sum, c);
@@ -53,20 +53,25 @@ float halves_element(const QuantTileArgs& a, int r) {
   using F = Format<S>;
   float c = 0.0f;
   for (int64_t first = 0; first < a.groups; first += F::kSuper) {
+    const uint8_t* head = a.panel + static_cast<size_t>(first / F::kSuper) * kSuperBytes<S>;
     float s = 0.0f;
+    float mins = 0.0f;
     for (int64_t g = first; g < first + F::kSuper; ++g) {
       const Terms* terms = terms_of(a, g);
       const uint8_t* group = a.panel + group_offset<S>(g);
       const int neg[2] = {terms->neg_sum_first, terms->neg_sum - terms->neg_sum_first};
       int sum = 0;
+      int min = 0;
       for (int half = 0; half < 2; ++half) {
-        const int products = dot<S>(group, q_of(a, g), r, half * 16, half * 16 + 16);
+        const int products = dot<S>(head, group, q_of(a, g), r, half * 16, half * 16 + 16);
         sum += half_scale<S>(group, r, half) * (products + neg[half] * F::kZeroPoint);
+        if (F::kHalvesMin) min += half_min<S>(group, r, half) * neg[half];
       }
       s = std::fma(static_cast<float>(sum), terms->scale, s);
+      mins = std::fma(static_cast<float>(min), terms->scale, mins);
     }
-    const size_t at = static_cast<size_t>(first / F::kSuper) * kSuperBytes<S>;
-    c = std::fma(s, load_half(a.panel + at + r * 2), c);
+    c = std::fma(s, head_scale<S>(head, r), c);
+    if (F::kHalvesMin) c = std::fma(mins, load_half(head + 32 + r * 2), c);
   }
   return c;
 }

@@ -89,7 +89,7 @@ std::vector<uint8_t> random_rows(SourceType source, int64_t k) {
 
 // `copies` packed copies of a random matrix in `memory`, every panel the same.
 void fill_panels(const PanelMatrix& m, int64_t copies, uint8_t* memory) {
-  const std::vector<uint8_t> rows = random_rows(m.source, m.k);
+  const std::vector<uint8_t> rows = random_rows(m.file, m.k);
   PanelMatrix one = m;
   one.n = kPanelRows;
   one.num_panels = 1;

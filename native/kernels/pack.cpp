@@ -1,11 +1,12 @@
 // File rows -> panels.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/block.h"
 #include "kernels/dequantize_row.h"
+#include "kernels/file_type.h"
 #include "kernels/format.h"
 #include "kernels/panel.h"
 
@@ -29,82 +30,145 @@ inline void write_lines(const GroupBytes& group, uint8_t* dst) {
     std::memcpy(dst, group.quads, 512);
     return;
   }
-  for (int i = 0; i < 4; ++i) {
+  constexpr int kBits = F::kLineBits;
+  constexpr int kLineQuads = 8 / kBits;
+  for (int i = 0; i < F::kLines; ++i) {
     for (int b = 0; b < 64; ++b) {
-      dst[i * 64 + b] = static_cast<uint8_t>((group.quads[2 * i][b] & 15) |
-                                             (group.quads[2 * i + 1][b] & 15) << 4);
+      int bits = 0;
+      for (int j = 0; j < kLineQuads; ++j) {
+        bits |= (group.quads[i * kLineQuads + j][b] & ((1 << kBits) - 1)) << (j * kBits);
+      }
+      dst[i * 64 + b] = static_cast<uint8_t>(bits);
     }
   }
-  uint8_t* planes = dst + 256;
-  constexpr int kBits = F::kPlanes;  // bits above the nibble, also the number of planes
-  constexpr int kQuads = kBits == 0 ? 1 : 8 / kBits;
-  for (int h = 0; h < kBits; ++h) {
+  uint8_t* planes = dst + F::kLines * 64;
+  constexpr int kPlaneBits = F::kPlanes;  // of an element, also the number of planes
+  constexpr int kQuads = kPlaneBits == 0 ? 1 : 8 / kPlaneBits;
+  for (int h = 0; h < kPlaneBits; ++h) {
     for (int b = 0; b < 64; ++b) {
-      uint8_t bits = 0;
+      int bits = 0;
       for (int j = 0; j < kQuads; ++j) {
-        bits = static_cast<uint8_t>(bits | (group.quads[h * kQuads + j][b] >> 4) << (j * kBits));
+        bits |= (group.quads[h * kQuads + j][b] >> kBits) << (j * kPlaneBits);
       }
-      planes[h * 64 + b] = bits;
+      planes[h * 64 + b] = static_cast<uint8_t>(bits);
     }
+  }
+}
+
+// The elements of one row of a group, as the panel has them.
+template <SourceType T>
+inline void write_elements(const uint8_t* block, int group, uint8_t* out) {
+  if constexpr (Block<T>::kPanel == SourceType::kTable) {
+    for (int i = 0; i < 4; ++i) table_codes<T>(block, group, i, out + i * 8);
+  } else {
+    block_elements<T>(block, group, out);
   }
 }
 
 // Copies one row's scales of one group to their places in the tail.
-template <SourceType S>
+template <SourceType T>
 inline void write_tail(const uint8_t* block, int group, int row, uint8_t* tail) {
-  using F = Format<S>;
+  using F = Format<Block<T>::kPanel>;
   if constexpr (F::kScales == Scales::kSuperMin) {
     super_scale_min(block, group, tail + row, tail + 16 + row);
-  } else if constexpr (F::kScales == Scales::kHalves) {
-    tail[row] = half_scales(block, group)[0];
-    tail[16 + row] = half_scales(block, group)[1];
-  } else {
-    std::memcpy(tail + row * 2, block_scale<S>(block), 2);
-    if (F::kMin) std::memcpy(tail + 32 + row * 2, block_scale<S>(block) + 2, 2);
+  } else if constexpr (F::kTable) {
+    for (int half = 0; half < 2; ++half) {
+      tail[half * 16 + row] = static_cast<uint8_t>(table_half_scale<T>(block, group, half));
+    }
+  } else if constexpr (F::kHalves) {
+    for (int half = 0; half < 2; ++half) {
+      tail[half * 16 + row] = half_scale_byte<T>(block, group, half);
+    }
+  } else if constexpr (F::kScales == Scales::kSuper) {
+    tail[row] = super_scale(block, group);
+  } else if constexpr (F::kScales == Scales::kPower) {
+    tail[row] = block[0];
+  } else if constexpr (F::kScales != Scales::kBlock) {
+    std::memcpy(tail + row * 2, block_scale<T>(block), 2);
+    if (F::kMin) std::memcpy(tail + 32 + row * 2, block_scale<T>(block) + 2, 2);
   }
 }
 
-template <SourceType S>
+template <SourceType T>
 inline void write_head(const uint8_t* block, int row, uint8_t* head) {
-  using F = Format<S>;
-  if constexpr (F::kSuperBlock) {
-    std::memcpy(head + row * 2, block_scale<S>(block), 2);
-    if (F::kMin) std::memcpy(head + 32 + row * 2, block_scale<S>(block) + 2, 2);
+  using F = Format<Block<T>::kPanel>;
+  if constexpr (F::kTable) {
+    const float scale = table_block_scale<T>(block);
+    std::memcpy(head + row * 4, &scale, 4);
+    for (int i = 0; i < 16; ++i) {
+      head[64 + i] = static_cast<uint8_t>(table_values<T>()[i] + F::kZeroPoint);
+    }
+  } else if constexpr (F::kHead > 0) {
+    std::memcpy(head + row * 2, block_scale<T>(block), 2);
+    if (F::kMin || F::kHalvesMin) {
+      std::memcpy(head + 32 + row * 2, block_scale<T>(block) + 2, 2);
+    }
   }
 }
 
 // rows: the panel's first row in the file; num_rows: how many exist (the rest are zeros).
-template <SourceType S>
+template <SourceType T>
 void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
+  constexpr SourceType S = Block<T>::kPanel;
   using F = Format<S>;
-  const size_t row_bytes = source_row_bytes(S, m.k);
-  const int64_t blocks = m.k / F::kBlock;
-  std::memset(dst + static_cast<size_t>(blocks) * kSuperBytes<S>, 0,
-              m.panel_bytes - static_cast<size_t>(blocks) * kSuperBytes<S>);
+  constexpr int kBlockGroups = Block<T>::kColumns / kGroup;
+  const size_t row_bytes = source_row_bytes(T, m.k);
+  const int64_t groups = m.k / kGroup;
+  std::memset(dst + group_offset<S>(groups) - F::kHead, 0,
+              m.panel_bytes - group_offset<S>(groups) + F::kHead);
   GroupBytes group;
   if (num_rows < kPanelRows) std::memset(&group, 0, sizeof(group));
   uint8_t elements[kGroup];
-  for (int64_t b = 0; b < blocks; ++b) {
-    uint8_t* super = dst + static_cast<size_t>(b) * kSuperBytes<S>;
-    if (num_rows < kPanelRows) std::memset(super, 0, kSuperBytes<S>);
-    const uint8_t* source = rows + static_cast<size_t>(b) * F::kBlockBytes;
-    for (int r = 0; r < num_rows; ++r) write_head<S>(source + r * row_bytes, r, super);
-    for (int g = 0; g < F::kSuper; ++g) {
-      uint8_t* out = super + F::kHead + g * kGroupBytes<S>;
-      for (int r = 0; r < num_rows; ++r) {
-        const uint8_t* block = source + r * row_bytes;
-        block_elements<S>(block, g, elements);
-        scatter_row(elements, r, group);
-        write_tail<S>(block, g, r, out + F::kElementBytes);
-      }
-      write_lines<S>(group, out);
+  for (int64_t g = 0; g < groups; ++g) {
+    const uint8_t* source = rows + static_cast<size_t>(g / kBlockGroups) * Block<T>::kBytes;
+    const int in_block = static_cast<int>(g % kBlockGroups);
+    uint8_t* out = dst + group_offset<S>(g);
+    if (g % F::kSuper == 0) {
+      uint8_t* head = out - F::kHead;
+      if (num_rows < kPanelRows) std::memset(head, 0, kSuperBytes<S>);
+      for (int r = 0; r < num_rows; ++r) write_head<T>(source + r * row_bytes, r, head);
+    }
+    for (int r = 0; r < num_rows; ++r) {
+      const uint8_t* block = source + r * row_bytes;
+      write_elements<T>(block, in_block, elements);
+      scatter_row(elements, r, group);
+      write_tail<T>(block, in_block, r, out + F::kElementBytes);
+    }
+    write_lines<S>(group, out);
+  }
+}
+
+// Half-precision bits of a number that float16 holds exactly.
+uint16_t exact_half(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude == 0) return sign;
+  const uint32_t exponent = magnitude >> 23;
+  if (exponent < 113) {  // subnormal in float16
+    const uint32_t mantissa = (magnitude & 0x7fffff) | 0x800000;
+    return static_cast<uint16_t>(sign | mantissa >> (126 - exponent));
+  }
+  return static_cast<uint16_t>(sign | (magnitude - (112u << 23)) >> 13);
+}
+
+// Rows of numbers that float16 holds exactly, as 16-bit floats.
+void pack_panel_exact(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
+  const size_t row_bytes = source_row_bytes(m.file, m.k);
+  std::vector<float> row(static_cast<size_t>(m.k));
+  std::memset(dst, 0, m.panel_bytes);
+  for (int r = 0; r < num_rows; ++r) {
+    dequantize_row(m.file, rows + r * row_bytes, m.k, row.data());
+    for (int64_t k = 0; k < m.k; ++k) {
+      const uint16_t half = exact_half(row[static_cast<size_t>(k)]);
+      std::memcpy(dst + half_index(m.layout, k, r) * 2, &half, 2);
     }
   }
 }
 
 // 16-bit floats, as half_index tells.
 void pack_panel_16(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
-  const size_t row_bytes = source_row_bytes(m.source, m.k);
+  const size_t row_bytes = source_row_bytes(m.file, m.k);
   std::memset(dst, 0, m.panel_bytes);
   for (int64_t k = 0; k < m.k; ++k) {
     for (int r = 0; r < num_rows; ++r) {
@@ -116,12 +180,12 @@ void pack_panel_16(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint
 
 // Floats as [k][16 rows], a stretch of columns at a time so that both sides stay in cache.
 void pack_panel_32(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
-  const size_t row_bytes = source_row_bytes(m.source, m.k);
+  const size_t row_bytes = source_row_bytes(m.file, m.k);
   std::vector<float> row(static_cast<size_t>(m.k));
   float* out = reinterpret_cast<float*>(dst);
   if (num_rows < kPanelRows) std::memset(dst, 0, m.panel_bytes);
   for (int r = 0; r < num_rows; ++r) {
-    dequantize_row(m.source, rows + r * row_bytes, m.k, row.data());
+    dequantize_row(m.file, rows + r * row_bytes, m.k, row.data());
     for (int64_t k = 0; k < m.k; ++k) out[k * kPanelRows + r] = row[static_cast<size_t>(k)];
   }
 }
@@ -132,9 +196,10 @@ void pack_one(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* 
       return pack_panel_32(m, rows, num_rows, dst);
     case PanelLayout::kF16:
     case PanelLayout::kBF16:
+      if (m.file != m.source) return pack_panel_exact(m, rows, num_rows, dst);
       return pack_panel_16(m, rows, num_rows, dst);
     default:
-      with_format(m.source, [&]<SourceType S>() { pack_panel<S>(m, rows, num_rows, dst); });
+      with_block_type(m.file, [&]<SourceType T>() { pack_panel<T>(m, rows, num_rows, dst); });
   }
 }
 
@@ -142,7 +207,7 @@ void pack_one(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* 
 
 void pack_panels(const PanelMatrix& matrix, const uint8_t* rows, int64_t begin, int64_t end,
                  uint8_t* dst) {
-  const size_t row_bytes = source_row_bytes(matrix.source, matrix.k);
+  const size_t row_bytes = source_row_bytes(matrix.file, matrix.k);
   for (int64_t p = begin; p < end; ++p) {
     const int64_t first = p * kPanelRows;
     const int num_rows = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - first));

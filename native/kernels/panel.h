@@ -18,7 +18,8 @@ namespace octavo {
 constexpr int kPanelRows = 16;
 constexpr int kGroup = 32;  // activation elements that share a scale
 
-// GGUF's type ids; only those that pack natively are listed.
+// GGUF's type ids. Most have panels of their own kind; the others are kept as another type's, which
+// `panel_type` tells.
 enum class SourceType : int32_t {
   kF32 = 0,
   kF16 = 1,
@@ -27,14 +28,37 @@ enum class SourceType : int32_t {
   kQ5_0 = 6,
   kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kQ8_K = 15,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
+  kI8 = 24,
+  kI16 = 25,
+  kI32 = 26,
+  kI64 = 27,
+  kF64 = 28,
+  kIQ1_M = 29,
   kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+  kNVFP4 = 40,
+  kQ1_0 = 41,
+  kTable = 1000,  // no file's: 4-bit codes into 16 numbers that the panel carries, for kIQ1 to kIQ3
 };
 
 // How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.
-enum class PanelLayout : int32_t { kF32, kF16, kBF16, kU4, kU5, kU6, kU8 };
+enum class PanelLayout : int32_t { kF32, kF16, kBF16, kU2, kU3, kU4, kU5, kU6, kU8 };
 
 inline bool is_float(PanelLayout layout) {
   return layout == PanelLayout::kF32 || layout == PanelLayout::kF16 || layout == PanelLayout::kBF16;
@@ -42,19 +66,24 @@ inline bool is_float(PanelLayout layout) {
 
 struct PanelMatrix {
   PanelLayout layout = PanelLayout::kF32;
-  SourceType source = SourceType::kF32;
-  int64_t n = 0;                  // rows wanted (the last panel is padded with zero rows)
-  int64_t k = 0;                  // columns
-  int64_t num_panels = 0;         // ceil(n / 16)
-  size_t panel_bytes = 0;         // bytes of one panel in the stream, a multiple of 64
-  const uint8_t* data = nullptr;  // num_panels * panel_bytes, 64-byte aligned; not owned
+  SourceType source = SourceType::kF32;  // whose panels these are
+  SourceType file = SourceType::kF32;    // how the rows lie in the file
+  int64_t n = 0;                         // rows wanted (the last panel is padded with zero rows)
+  int64_t k = 0;                         // columns
+  int64_t num_panels = 0;                // ceil(n / 16)
+  size_t panel_bytes = 0;                // bytes of one panel in the stream, a multiple of 64
+  const uint8_t* data = nullptr;         // num_panels * panel_bytes, 64-byte aligned; not owned
 
   size_t size_bytes() const { return static_cast<size_t>(num_panels) * panel_bytes; }
 };
 
+// Whose panels hold a type's weights: its own, or those of the smallest type that holds the same
+// numbers exactly. Throws std::invalid_argument for a type that is not known.
+SourceType panel_type(SourceType file);
+
 // Shape and size of the packed form, data left null. as_float expands everything to kF32.
 // Throws std::invalid_argument if the type or K cannot be packed.
-PanelMatrix plan_panels(SourceType source, int64_t n, int64_t k, bool as_float);
+PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float);
 
 // Packs panels [begin, end) from `rows` (the tensor's raw bytes as in the file) into dst (the start
 // of the whole packed matrix). Thread-safe for disjoint ranges.
@@ -62,7 +91,7 @@ void pack_panels(const PanelMatrix& matrix, const uint8_t* rows, int64_t begin, 
                  uint8_t* dst);
 
 // Bytes of one row in the file.
-size_t source_row_bytes(SourceType source, int64_t k);
+size_t source_row_bytes(SourceType file, int64_t k);
 
 // Reads row `row` back as float32 (the embedding look-up on a tied table).
 void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);

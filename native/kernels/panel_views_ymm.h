@@ -51,34 +51,52 @@ struct Stored {
   static constexpr size_t kPrefetched = kBytes;     // of a later group, while one is multiplied
 
   // Column quad j of a group.
-  static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
+  static OCTAVO_INLINE __m256i quad(const uint8_t* head, const uint8_t* group, int j, int h) {
     if constexpr (F::kBytesOnly) return load(group + j * 64 + h * 32);
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i line = load(group + j / 2 * 64 + h * 32);
-    const __m256i nibble = _mm256_and_si256(j % 2 == 0 ? line : _mm256_srli_epi16(line, 4), low);
-    if constexpr (F::kPlanes == 0) {
-      return nibble;
+    constexpr int kBits = F::kLineBits;
+    constexpr int kLineQuads = 8 / kBits;
+    const __m256i low = _mm256_set1_epi8((1 << kBits) - 1);
+    const __m256i line = load(group + j / kLineQuads * 64 + h * 32);
+    const int at = j % kLineQuads * kBits;
+    const __m256i moved = at == 0 ? line : _mm256_srli_epi16(line, at);
+    const __m256i element = _mm256_and_si256(moved, low);
+    if constexpr (F::kCodes) {
+      const auto* table = reinterpret_cast<const __m128i*>(code_table<S>(head));
+      return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table)), element);
+    } else if constexpr (F::kPlanes == 0) {
+      return element;
     } else {
-      constexpr int kBits = F::kPlanes;  // above the nibble
-      constexpr int kQuads = 8 / kBits;
-      const __m256i plane = load(group + 256 + j / kQuads * 64 + h * 32);
-      const int shift = j % kQuads * kBits;
-      const __m256i placed = shift == 4  ? plane
-                             : shift < 4 ? _mm256_slli_epi16(plane, 4 - shift)
-                                         : _mm256_srli_epi16(plane, shift - 4);
-      const __m256i high = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
-      return _mm256_or_si256(nibble, _mm256_and_si256(placed, high));
+      constexpr int kQuads = 8 / F::kPlanes;
+      const __m256i plane = load(group + F::kLines * 64 + j / kQuads * 64 + h * 32);
+      const int shift = j % kQuads * F::kPlanes - kBits;  // to the right
+      const __m256i placed = shift == 0  ? plane
+                             : shift < 0 ? _mm256_slli_epi16(plane, -shift)
+                                         : _mm256_srli_epi16(plane, shift);
+      const __m256i high = _mm256_set1_epi8(((1 << F::kPlanes) - 1) << kBits);
+      return _mm256_or_si256(element, _mm256_and_si256(placed, high));
     }
   }
 
   // The scales of the group, or (kHalves) of the block of 256.
   static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int h) {
     const uint8_t* tail = group + F::kElementBytes;
-    if constexpr (F::kHalves) {
+    if constexpr (F::kTable) {
+      return load_floats(head + h * 32);
+    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
       return load_halves(head + h * 16);
     } else if constexpr (F::kScales == Scales::kSuperMin) {
       const __m256i sc = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
       return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
+    } else if constexpr (F::kScales == Scales::kSuper) {
+      const __m256i sc = _mm256_cvtepi8_epi32(load_8(tail + h * 8));
+      return _mm256_mul_ps(load_halves(head + h * 16), _mm256_cvtepi32_ps(sc));
+    } else if constexpr (F::kScales == Scales::kPower) {
+      // As power_scale: 2^-128 and 2^-127 by shifting a bit, from there on by counting exponents.
+      const __m256i e = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
+      const __m256i two = _mm256_set1_epi32(2);
+      const __m256i base = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), _mm256_min_epi32(e, two));
+      const __m256i above = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_max_epi32(e, two), two), 23);
+      return _mm256_castsi256_ps(_mm256_add_epi32(base, above));
     } else {
       return load_halves(tail + h * 16);
     }
@@ -87,7 +105,22 @@ struct Stored {
   // kHalves: the whole-numbered scales of half `half` of the group.
   static OCTAVO_INLINE __m256 half_scale(const uint8_t* group, int half, int h) {
     const __m128i bytes = load_8(group + F::kElementBytes + half * 16 + h * 8);
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    if constexpr (F::kHalvesMin) {
+      const __m256i both = _mm256_cvtepu8_epi32(bytes);
+      return _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
+    } else {
+      return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+  }
+
+  // kHalvesMin: the whole-numbered mins of half `half` of the group, and the block's scales of
+  // mins.
+  static OCTAVO_INLINE __m256 half_min(const uint8_t* group, int half, int h) {
+    const __m128i bytes = load_8(group + F::kElementBytes + half * 16 + h * 8);
+    return _mm256_cvtepi32_ps(_mm256_srli_epi32(_mm256_cvtepu8_epi32(bytes), 4));
+  }
+  static OCTAVO_INLINE __m256 min_scale(const uint8_t* head, int h) {
+    return load_halves(head + 32 + h * 16);
   }
 
   // The mins that are added.
@@ -115,7 +148,7 @@ struct Expanded {
   static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
-  static OCTAVO_INLINE __m256i quad(const uint8_t* group, int j, int h) {
+  static OCTAVO_INLINE __m256i quad(const uint8_t*, const uint8_t* group, int j, int h) {
     return load(group + j * 64 + h * 32);
   }
   static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int h) {
@@ -142,7 +175,7 @@ void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
     for (int h = 0; h < 2; ++h) {
       uint8_t* rows = to + h * 32;
 #pragma GCC unroll 8
-      for (int j = 0; j < 8; ++j) store(rows + j * 64, From::quad(group, j, h));
+      for (int j = 0; j < 8; ++j) store(rows + j * 64, From::quad(head, group, j, h));
       if constexpr (F::kHalves) {
         if (starts_block) store_floats(out + h * 32, From::scale(head, group, h));
         store_floats(rows + 512, From::half_scale(group, 0, h));

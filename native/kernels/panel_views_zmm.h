@@ -28,6 +28,10 @@ OCTAVO_INLINE __m512i unsigned_bytes(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+OCTAVO_INLINE __m512i signed_bytes(const uint8_t* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
 // A panel as it is stored, all 16 rows at a time.
 template <SourceType S>
 struct Stored {
@@ -37,34 +41,50 @@ struct Stored {
   static constexpr size_t kPrefetched = kBytes;     // of a later group, while one is multiplied
 
   // The line of column quad j of a group.
-  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) {
+  static OCTAVO_INLINE __m512i quad(const uint8_t* head, const uint8_t* group, int j) {
     if constexpr (F::kBytesOnly) return load(group + j * 64);
-    const __m512i low = _mm512_set1_epi8(15);
-    const __m512i line = load(group + j / 2 * 64);
-    const __m512i nibble = _mm512_and_si512(j % 2 == 0 ? line : _mm512_srli_epi16(line, 4), low);
-    if constexpr (F::kPlanes == 0) {
-      return nibble;
+    constexpr int kBits = F::kLineBits;
+    constexpr int kLineQuads = 8 / kBits;
+    const __m512i low = _mm512_set1_epi8((1 << kBits) - 1);
+    const __m512i line = load(group + j / kLineQuads * 64);
+    const int at = j % kLineQuads * kBits;
+    const __m512i moved = at == 0 ? line : _mm512_srli_epi16(line, static_cast<unsigned>(at));
+    const __m512i element = _mm512_and_si512(moved, low);
+    if constexpr (F::kCodes) {
+      const auto* table = reinterpret_cast<const __m128i*>(code_table<S>(head));
+      return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), element);
+    } else if constexpr (F::kPlanes == 0) {
+      return element;
     } else {
-      constexpr int kBits = F::kPlanes;  // above the nibble
-      constexpr int kQuads = 8 / kBits;
-      const __m512i plane = load(group + 256 + j / kQuads * 64);
-      const int shift = j % kQuads * kBits;
-      const __m512i placed = shift == 4 ? plane
-                             : shift < 4
-                                 ? _mm512_slli_epi16(plane, static_cast<unsigned>(4 - shift))
-                                 : _mm512_srli_epi16(plane, static_cast<unsigned>(shift - 4));
-      const __m512i high = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
-      return _mm512_or_si512(nibble, _mm512_and_si512(placed, high));
+      constexpr int kQuads = 8 / F::kPlanes;
+      const __m512i plane = load(group + F::kLines * 64 + j / kQuads * 64);
+      const int shift = j % kQuads * F::kPlanes - kBits;  // to the right
+      const __m512i placed = shift == 0  ? plane
+                             : shift < 0 ? _mm512_slli_epi16(plane, static_cast<unsigned>(-shift))
+                                         : _mm512_srli_epi16(plane, static_cast<unsigned>(shift));
+      const __m512i high = _mm512_set1_epi8(((1 << F::kPlanes) - 1) << kBits);
+      return _mm512_or_si512(element, _mm512_and_si512(placed, high));
     }
   }
 
   // Scale of each of the 16 rows: of the group, or (kHalves) of the block of 256.
   static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
     const uint8_t* tail = group + F::kElementBytes;
-    if constexpr (F::kHalves) {
+    if constexpr (F::kTable) {
+      return load_floats(head);
+    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
       return load_halves(head);
     } else if constexpr (F::kScales == Scales::kSuperMin) {
       return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(unsigned_bytes(tail)));
+    } else if constexpr (F::kScales == Scales::kSuper) {
+      return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(signed_bytes(tail)));
+    } else if constexpr (F::kScales == Scales::kPower) {
+      // As power_scale: 2^-128 and 2^-127 by shifting a bit, from there on by counting exponents.
+      const __m512i e = unsigned_bytes(tail);
+      const __m512i two = _mm512_set1_epi32(2);
+      const __m512i base = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), _mm512_min_epi32(e, two));
+      const __m512i above = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_max_epi32(e, two), two), 23);
+      return _mm512_castsi512_ps(_mm512_add_epi32(base, above));
     } else {
       return load_halves(tail);
     }
@@ -72,9 +92,20 @@ struct Stored {
 
   // kHalves: the whole-numbered scale of half `half` of the group.
   static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
-    const auto* bytes = reinterpret_cast<const __m128i*>(group + F::kElementBytes + half * 16);
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
+    const uint8_t* bytes = group + F::kElementBytes + half * 16;
+    if constexpr (F::kHalvesMin) {
+      return _mm512_cvtepi32_ps(_mm512_and_si512(unsigned_bytes(bytes), _mm512_set1_epi32(15)));
+    } else {
+      return _mm512_cvtepi32_ps(signed_bytes(bytes));
+    }
   }
+
+  // kHalvesMin: the whole-numbered min of half `half` of the group, and the block's scale of mins.
+  static OCTAVO_INLINE __m512 half_min(const uint8_t* group, int half) {
+    const uint8_t* bytes = group + F::kElementBytes + half * 16;
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(unsigned_bytes(bytes), 4));
+  }
+  static OCTAVO_INLINE __m512 min_scale(const uint8_t* head) { return load_halves(head + 32); }
 
   // The min that is added, of each of the 16 rows.
   static OCTAVO_INLINE __m512 min(const uint8_t* head, const uint8_t* group) {
@@ -100,7 +131,9 @@ struct Expanded {
   static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
-  static OCTAVO_INLINE __m512i quad(const uint8_t* group, int j) { return load(group + j * 64); }
+  static OCTAVO_INLINE __m512i quad(const uint8_t*, const uint8_t* group, int j) {
+    return load(group + j * 64);
+  }
   static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
     return load_floats(F::kHalves ? head : group + 512);
   }
@@ -134,7 +167,7 @@ void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
     }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
-      const __m512i quad = From::quad(group, j);
+      const __m512i quad = From::quad(head, group, j);
       const __m512i zero = _mm512_set1_epi8(static_cast<char>(kSigned ? F::kZeroPoint : 0));
       _mm512_storeu_si512(out + j * 64, kSigned ? _mm512_sub_epi8(quad, zero) : quad);
     }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/file_type.h"
 #include "kernels/format.h"
 #include "kernels/kernel_table.h"
 #include "kernels/panel.h"
@@ -12,14 +13,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& got, const std::string& expected) {
   throw std::invalid_argument("panels: got " + got + "; expected " + expected);
-}
-
-size_t float_bytes(SourceType source) {
-  return source == SourceType::kF32 ? 4 : 2;
-}
-
-bool is_float_source(SourceType source) {
-  return source == SourceType::kF32 || source == SourceType::kF16 || source == SourceType::kBF16;
 }
 
 void check_columns(int64_t k, int64_t block) {
@@ -42,48 +35,53 @@ PanelMatrix float_plan(PanelMatrix m) {
 
 }  // namespace
 
-size_t source_row_bytes(SourceType source, int64_t k) {
-  if (is_float_source(source)) {
-    check_columns(k, 1);
-    return static_cast<size_t>(k) * float_bytes(source);
+SourceType panel_type(SourceType file) {
+  switch (file) {
+    case SourceType::kF16:
+    case SourceType::kBF16:
+      return file;
+    case SourceType::kNVFP4:
+      return SourceType::kF16;  // 4-bit scales times 2-bit numbers are in its range and precision
+    default:
+      break;
   }
-  size_t bytes = 0;
-  const bool known = with_format(source, [&]<SourceType S>() {
-    check_columns(k, Format<S>::kBlock);
-    bytes = static_cast<size_t>(k / Format<S>::kBlock) * Format<S>::kBlockBytes;
-  });
-  if (!known) {
-    refuse("weight type " + std::to_string(static_cast<int>(source)),
-           "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K");
+  if (block_shape(file).columns == 0) {
+    refuse("weight type " + std::to_string(static_cast<int>(file)), "a type of GGUF's blocks");
   }
-  return bytes;
+  SourceType type = SourceType::kF32;
+  with_block_type(file, [&]<SourceType T>() { type = Block<T>::kPanel; });
+  return type;
 }
 
-PanelMatrix plan_panels(SourceType source, int64_t n, int64_t k, bool as_float) {
+size_t source_row_bytes(SourceType file, int64_t k) {
+  panel_type(file);  // throws if it is not known
+  const BlockShape block = block_shape(file);
+  check_columns(k, block.columns);
+  return static_cast<size_t>(k / block.columns) * static_cast<size_t>(block.bytes);
+}
+
+PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (n <= 0 || n > kMost || k > kMost) {
     refuse("a matrix of " + std::to_string(n) + " x " + std::to_string(k), "1 to 2^31-1 each way");
   }
-  source_row_bytes(source, k);  // throws if it cannot be packed
+  source_row_bytes(file, k);  // throws if it cannot be packed
   PanelMatrix m;
-  m.source = source;
+  m.file = file;
+  m.source = as_float ? SourceType::kF32 : panel_type(file);
   m.n = n;
   m.k = k;
   m.num_panels = (n + kPanelRows - 1) / kPanelRows;
-  if (as_float || source == SourceType::kF32) {
-    m.layout = PanelLayout::kF32;
-    return float_plan(m);
-  }
-  if (is_float_source(source)) {
-    m.layout = source == SourceType::kF16 ? PanelLayout::kF16 : PanelLayout::kBF16;
-    return float_plan(m);
-  }
-  with_format(source, [&]<SourceType S>() {
+  const bool quantized = with_format(m.source, [&]<SourceType S>() {
     m.layout = Format<S>::kLayout;
     const size_t supers = static_cast<size_t>(k / kGroup / Format<S>::kSuper);
     m.panel_bytes = round_up(supers * kSuperBytes<S>, 64);
   });
-  return m;
+  if (quantized) return m;
+  m.layout = m.source == SourceType::kF16    ? PanelLayout::kF16
+             : m.source == SourceType::kBF16 ? PanelLayout::kBF16
+                                             : PanelLayout::kF32;
+  return float_plan(m);
 }
 
 namespace {

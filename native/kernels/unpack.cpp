@@ -22,8 +22,8 @@ void unpack(const uint8_t* panel, int64_t k, int r, float* out) {
       group_scale<S>(head, group, r, half, &scale, &min);
       for (int c = half * 16; c < half * 16 + 16; ++c) {
         const float product =
-            scale * static_cast<float>(group_element<S>(group, r, c) - F::kZeroPoint);
-        out[c] = F::kMin ? product + min : product;
+            scale * static_cast<float>(group_factor<S>(head, group, r, c) - F::kZeroPoint);
+        out[c] = F::kMin || F::kHalvesMin ? product + min : product;
       }
     }
   }

@@ -87,7 +87,7 @@ void Executor::pack(const std::vector<Raw>& tensors) {
   std::vector<Unit> units;
   for (const Raw& raw : tensors) {
     const PanelMatrix& m = matrices_.at(raw.matrix);
-    const size_t row_bytes = source_row_bytes(m.source, m.k);
+    const size_t row_bytes = source_row_bytes(m.file, m.k);
     require(raw.bytes == row_bytes * static_cast<size_t>(m.n),
             "pack: the tensor's bytes do not match its shape");
     const int64_t step =
@@ -104,7 +104,7 @@ void Executor::pack(const std::vector<Raw>& tensors) {
       pack_panels(m, raw.data, units[i].begin, units[i].end,
                   weights_.data() + matrix_offsets_[raw.matrix]);
       if (!raw.mapped) continue;
-      const size_t panel = source_row_bytes(m.source, m.k) * kPanelRows;
+      const size_t panel = source_row_bytes(m.file, m.k) * kPanelRows;
       drop_pages(raw.data + panel * units[i].begin,
                  raw.data + std::min(panel * units[i].end, raw.bytes));
     }

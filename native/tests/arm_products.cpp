@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dequantize_row.h"
 #include "kernels/kernel_table.h"
 #include "kernels/panel.h"
 #include "tests/arm_checks.h"
@@ -15,32 +16,43 @@ struct Type {
   SourceType source;
 };
 
-constexpr Type kQuantized[] = {{"Q4_0", SourceType::kQ4_0}, {"Q4_1", SourceType::kQ4_1},
-                               {"Q5_0", SourceType::kQ5_0}, {"Q5_1", SourceType::kQ5_1},
-                               {"Q8_0", SourceType::kQ8_0}, {"Q4_K", SourceType::kQ4_K},
-                               {"Q5_K", SourceType::kQ5_K}, {"Q6_K", SourceType::kQ6_K}};
+constexpr Type kQuantized[] = {
+    {"Q4_0", SourceType::kQ4_0},   {"Q4_1", SourceType::kQ4_1},     {"Q5_0", SourceType::kQ5_0},
+    {"Q5_1", SourceType::kQ5_1},   {"Q8_0", SourceType::kQ8_0},     {"Q2_K", SourceType::kQ2_K},
+    {"Q3_K", SourceType::kQ3_K},   {"Q4_K", SourceType::kQ4_K},     {"Q5_K", SourceType::kQ5_K},
+    {"Q6_K", SourceType::kQ6_K},   {"IQ4_NL", SourceType::kIQ4_NL}, {"IQ4_XS", SourceType::kIQ4_XS},
+    {"TQ2_0", SourceType::kTQ2_0}, {"MXFP4", SourceType::kMXFP4},   {"IQ3_S", SourceType::kIQ3_S}};
 constexpr Type kFloats[] = {
     {"F32", SourceType::kF32}, {"F16", SourceType::kF16}, {"BF16", SourceType::kBF16}};
 
 bool in_super_blocks(SourceType source) {
-  return source == SourceType::kQ4_K || source == SourceType::kQ5_K || source == SourceType::kQ6_K;
+  return block_columns(source) == 256;
 }
 
 size_t block_bytes(SourceType source) {
-  return source_row_bytes(source, 256) / (in_super_blocks(source) ? 1 : 8);
+  return source_row_bytes(source, block_columns(source));
 }
 
 // Where a block has its float16 numbers.
 std::vector<size_t> half_offsets(SourceType source) {
   switch (source) {
-    case SourceType::kQ4_0:
-    case SourceType::kQ5_0:
-    case SourceType::kQ8_0:
-      return {0};
+    case SourceType::kQ2_K:
+      return {80, 82};
+    case SourceType::kQ3_K:
+      return {108};
     case SourceType::kQ6_K:
       return {208};
-    default:
+    case SourceType::kTQ2_0:
+      return {64};
+    case SourceType::kMXFP4:
+      return {};
+    case SourceType::kQ4_1:
+    case SourceType::kQ5_1:
+    case SourceType::kQ4_K:
+    case SourceType::kQ5_K:
       return {0, 2};
+    default:
+      return {0};
   }
 }
 
@@ -70,6 +82,7 @@ Matrix random_matrix(SourceType source, int64_t n, int64_t k) {
   for (uint8_t& byte : rows) byte = static_cast<uint8_t>(generator());
   for (size_t at = 0; at < rows.size(); at += block_bytes(source)) {
     for (size_t half : half_offsets(source)) rows[at + half + 1] = scale_byte();
+    if (source == SourceType::kMXFP4) rows[at] = static_cast<uint8_t>(100 + rows[at] % 50);
   }
   return Matrix(source, n, k, rows);
 }
@@ -122,6 +135,18 @@ void set_unit_scales(SourceType source, uint8_t* block) {
   for (size_t half : half_offsets(source)) std::memcpy(block + half, &kOne, 2);
   if (source == SourceType::kQ6_K) {
     std::memset(block + 192, 1, 16);
+  } else if (source == SourceType::kQ2_K) {
+    std::memset(block, 0x11, 16);
+  } else if (source == SourceType::kQ3_K) {  // 33, which stands for 1
+    std::memset(block + 96, 0x11, 8);
+    std::memset(block + 104, 0xaa, 4);
+  } else if (source == SourceType::kIQ4_XS) {
+    std::memset(block + 2, 0xaa, 2);
+    std::memset(block + 4, 0x11, 4);
+  } else if (source == SourceType::kMXFP4) {
+    block[0] = 128;
+  } else if (source == SourceType::kIQ3_S || source == SourceType::kTQ2_0) {
+    // IQ3_S: odd scales up to 31, as they come.
   } else if (in_super_blocks(source)) {
     std::memset(block + 4, 0x01, 8);   // scales and mins of groups 0-3
     std::memset(block + 12, 0x11, 4);  // of groups 4-7

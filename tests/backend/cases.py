@@ -28,7 +28,11 @@ from octavo.graph import (
     SoftcapAttrs,
 )
 
-QUANTIZED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
+TILED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "TQ2_0")
+FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0")
+"""Of these a few cases each: what differs is how a group is read, not how rows are tiled."""
+QUANTIZED = (*TILED, *FEWER)
+"""What products multiply by rows rounded to int8."""
 FLOAT = ("F32", "F16", "BF16")
 
 
@@ -59,7 +63,7 @@ def _linear(scheme: str, m: int, n: int, k: int, *, bias: bool = False) -> Case:
 
 def linear_cases() -> Iterator[Case]:
     """Every row count a kernel may tile by; sizes that fill tiles and sizes that do not."""
-    for scheme in (*FLOAT, *QUANTIZED):
+    for scheme in (*FLOAT, *TILED):
         for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40):
             yield _linear(scheme, m, 48, 256)
         for n in (1, 15, 16, 17, 33, 100):
@@ -69,7 +73,10 @@ def linear_cases() -> Iterator[Case]:
         yield _linear(scheme, 130, 32, 768)
         yield _linear(scheme, 1, 40, 256, bias=True)
         yield _linear(scheme, 21, 40, 256, bias=True)
-    for scheme in ("Q4_1", "Q5_0", "Q8_0"):
+    for scheme in FEWER:
+        for m in (1, 5, 13, 70):
+            yield _linear(scheme, m, 40, 512)
+    for scheme in ("Q4_1", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4"):
         for k in (32, 64, 96, 576, 608):
             yield _linear(scheme, 1, 32, k)
             yield _linear(scheme, 9, 32, k)

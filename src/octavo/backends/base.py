@@ -46,11 +46,15 @@ class Step:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes an executable holds or will hold; computed before weights are packed."""
+    """Bytes an executable holds or will hold; computed before weights are packed.
+
+    notes: for people, one line each, such as what it costs to keep a type in another form.
+    """
 
     weight_bytes: int
     arena_bytes: int
     kv_bytes_per_block: int
+    notes: tuple[str, ...] = ()
 
 
 class Executable(ABC):

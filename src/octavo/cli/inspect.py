@@ -86,10 +86,13 @@ def _report(facts: Inspection, config: ModelConfig | ModelError) -> dict[str, An
                 "elements": use.num_elements,
                 "bytes": use.size_bytes,
                 "runs": use.scheme.native,
+                "kept_as": use.kept_as,
+                "kept_bytes": use.kept_bytes,
             }
             for use in facts.by_scheme
         ],
         "weight_bytes": facts.tensor_bytes,
+        "kept_bytes": facts.kept_bytes,
     }
     if isinstance(config, ModelError):
         return report | {"runs": False, "why_not": str(config)}
@@ -112,7 +115,7 @@ def _needs(facts: Inspection, config: ModelConfig) -> dict[str, Any]:
             {
                 "context": n,
                 "kv_bytes": n * per_token,
-                "total_bytes": facts.tensor_bytes + n * per_token,
+                "total_bytes": facts.kept_bytes + n * per_token,
             }
             for n in [*sizes, config.context_length]
         ],
@@ -178,7 +181,7 @@ def _scheme_table(schemes: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     table = Table(title="tensors by type", title_justify="left")
-    for name in ("type", "tensors", "elements", "size", "bits/weight"):
+    for name in ("type", "tensors", "elements", "size", "bits/weight", "kept as"):
         table.add_column(name, justify="left" if name == "type" else "right")
     for use in schemes:
         bits = 8 * use["bytes"] / use["elements"] if use["elements"] else 0
@@ -188,8 +191,16 @@ def _scheme_table(schemes: list[dict[str, Any]]) -> Any:
             f"{use['elements']:,}",
             size(use["bytes"]),
             f"{bits:.2f}",
+            _kept(use),
         )
     return table
+
+
+def _kept(use: dict[str, Any]) -> str:
+    """The form in memory, and what it costs where it is another one."""
+    if use["kept_as"] == use["type"]:
+        return "itself"
+    return f"{use['kept_as']}, {size(max(0, use['kept_bytes'] - use['bytes']))} more"
 
 
 def _memory_table(rows: list[dict[str, Any]]) -> Any:

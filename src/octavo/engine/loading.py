@@ -55,7 +55,7 @@ class Opened:
         """Fit the KV cache beside the rest; see `plan_engine` for what it raises."""
         length, threads = self.config.context_length, self.settings.num_threads
         plan = plan_engine(self.memory_plan, length, self.options, available, threads, self.name)
-        return replace(plan, notes=self.checkpoint.notes)
+        return replace(plan, notes=(*plan.notes, *self.checkpoint.notes))
 
 
 def open_model(options: EngineOptions, progress: Progress | None = None) -> Opened:

@@ -19,7 +19,7 @@ class EnginePlan:
     """Bytes and counts of a planned engine; str() is the report people see.
 
     max_model_len: tokens of one request, prompt and output, that always fit.
-    notes: the checkpoint's own, such as what its storage format costs here.
+    notes: lines about the weights, such as what their storage format costs here.
     """
 
     model: str
@@ -93,6 +93,7 @@ def plan_engine(
         max_model_len=min(length, capacity),
         num_threads=num_threads,
         memory=memory,
+        notes=plan.notes,
     )
     if result.total_bytes > memory.available:
         raise MemoryPlanError(

@@ -7,26 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from octavo.weights.kept import kept_as, kept_bytes
 from octavo.weights.scheme import Scheme
-from octavo.weights.tensor import Checkpoint
+from octavo.weights.tensor import Checkpoint, Tensor
 
 
 @dataclass(frozen=True)
 class SchemeUse:
-    """How many tensors, elements and bytes are stored in one scheme."""
+    """How many tensors, elements and bytes are stored in one scheme.
+
+    kept_as: the form in which its matrices are computed with. kept_bytes: of these tensors in it.
+    """
 
     scheme: Scheme
     num_tensors: int
     num_elements: int
     size_bytes: int
+    kept_as: str
+    kept_bytes: int
 
 
 @dataclass(frozen=True)
 class Inspection:
     """Facts read from headers alone; None where the file does not say.
 
-    by_scheme: the largest in bytes first. unsupported: names of schemes that no backend computes
-    with yet. bits_per_weight: 8 * bytes of all tensors / elements; 0 without tensors.
+    tensor_bytes: in the file; kept_bytes: in memory. by_scheme: the largest in bytes first.
+    unsupported: names of schemes that no backend computes with. bits_per_weight: 8 * bytes of all
+    tensors / elements; 0 without tensors.
     """
 
     path: Path
@@ -37,6 +44,7 @@ class Inspection:
     num_tensors: int
     file_bytes: int
     tensor_bytes: int
+    kept_bytes: int
     bits_per_weight: float
     by_scheme: tuple[SchemeUse, ...]
     unsupported: tuple[str, ...]
@@ -60,6 +68,7 @@ def inspect_model(checkpoint: Checkpoint) -> Inspection:
         num_tensors=len(checkpoint.tensors),
         file_bytes=checkpoint.file_bytes,
         tensor_bytes=tensor_bytes,
+        kept_bytes=sum(use.kept_bytes for use in uses),
         bits_per_weight=8 * tensor_bytes / parameters if parameters else 0.0,
         by_scheme=uses,
         unsupported=tuple(use.scheme.name for use in uses if not use.scheme.native),
@@ -68,11 +77,20 @@ def inspect_model(checkpoint: Checkpoint) -> Inspection:
 
 
 def _scheme_uses(checkpoint: Checkpoint) -> tuple[SchemeUse, ...]:
-    uses: dict[Scheme, tuple[int, int, int]] = {}
+    uses: dict[Scheme, list[Tensor]] = {}
     for tensor in checkpoint.tensors.values():
-        count, elements, size = uses.get(tensor.scheme, (0, 0, 0))
-        uses[tensor.scheme] = (count + 1, elements + tensor.size, size + tensor.num_bytes)
-    parts = (SchemeUse(scheme, *sums) for scheme, sums in uses.items())
+        uses.setdefault(tensor.scheme, []).append(tensor)
+    parts = (
+        SchemeUse(
+            scheme,
+            num_tensors=len(tensors),
+            num_elements=sum(tensor.size for tensor in tensors),
+            size_bytes=sum(tensor.num_bytes for tensor in tensors),
+            kept_as=kept_as(scheme),
+            kept_bytes=sum(map(kept_bytes, tensors)),
+        )
+        for scheme, tensors in uses.items()
+    )
     return tuple(sorted(parts, key=lambda use: -use.size_bytes))
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Scheme:
     """block_elems elements take block_bytes bytes, along the innermost dimension.
 
-    native: a backend may compute with it; otherwise it is known by name only.
+    native: a backend may compute with it; otherwise it is known by name only. In which form is in
+    kept.py.
     """
 
     name: str
@@ -65,12 +66,10 @@ _TYPES = (
     ("Q1_0", 41, 128, 18),
 )
 
-_NATIVE = frozenset(
-    {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}
-)
+_REFUSED = frozenset({"Q8_1"})  # of activations alone; tools disagree about its size
 
 SCHEMES: dict[str, Scheme] = {
-    name: Scheme(name, ggml_type, elems, size, name in _NATIVE)
+    name: Scheme(name, ggml_type, elems, size, name not in _REFUSED)
     for name, ggml_type, elems, size in _TYPES
 }
 """Every known scheme by name."""

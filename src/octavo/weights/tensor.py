@@ -56,9 +56,8 @@ class Tensor:
         """Raise UnsupportedError naming tensor and type unless backends compute with its scheme."""
         if not self.scheme.native:
             raise UnsupportedError(
-                f"weights: tensor '{self.name}' has type {self.scheme.name}, which is not supported"
-                f" yet; expected one of {', '.join(native_names())}. Use another quantization of"
-                " this model, for example Q4_K_M or Q8_0."
+                f"weights: tensor '{self.name}' has type {self.scheme.name}, which holds"
+                f" activations, not weights; expected one of {', '.join(native_names())}"
             )
 
 

@@ -129,11 +129,11 @@ def test_one_part_of_a_split_model_is_refused_by_name(tmp_path: Path) -> None:
         _open(tmp_path, image.data)
 
 
-def test_a_type_known_by_name_only_is_refused_when_wanted(tmp_path: Path) -> None:
-    image = write_gguf({}, [TensorSpec("blk.0.ffn_up.weight", (256,), "IQ2_XS")])
+def test_a_type_of_activations_is_refused_when_wanted(tmp_path: Path) -> None:
+    image = write_gguf({}, [TensorSpec("blk.0.ffn_up.weight", (256,), "Q8_1")])
     checkpoint = _open(tmp_path, image.data)
-    assert inspect_model(checkpoint).unsupported == ("IQ2_XS",)
-    with pytest.raises(UnsupportedError, match=r"blk\.0\.ffn_up\.weight.*IQ2_XS"):
+    assert inspect_model(checkpoint).unsupported == ("Q8_1",)
+    with pytest.raises(UnsupportedError, match=r"blk\.0\.ffn_up\.weight.*Q8_1"):
         dequantize(checkpoint.tensors["blk.0.ffn_up.weight"])
 
 

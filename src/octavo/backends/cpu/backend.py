@@ -17,11 +17,12 @@ from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
 from octavo.backends.cpu.regions import ExpertsRegion, Region, Slot
 from octavo.backends.cpu.rehearsal import CpuRehearsal, ProductShape
-from octavo.errors import BackendError, UnsupportedError
+from octavo.errors import BackendError
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
 from octavo.models.config import ModelConfig
 from octavo.weights import dequantize
+from octavo.weights.kept import expansions, is_kept_as_floats
 from octavo.weights.tensor import Checkpoint, Tensor
 
 BLOCK_TOKENS = 32
@@ -112,7 +113,13 @@ class _Compilation:
             weight_bytes=self.executor.weight_bytes,
             arena_bytes=self.placement.arena_bytes + logits + self.executor.scratch_bytes,
             kv_bytes_per_block=self.kv_block_bytes,
+            notes=self._expansions(),
         )
+
+    def _expansions(self) -> tuple[str, ...]:
+        if self.as_float:
+            return ()
+        return tuple(map(str, expansions(tensor for _, tensor in self.sources)))
 
     def streamed_bytes(self) -> int:
         """The matrices of all products, of a mixture those that one row reads. An embedding table
@@ -190,11 +197,7 @@ class _Compilation:
                     found.setdefault(value, []).append(self._plan_matrix(tensor))
 
     def _plan_matrix(self, tensor: Tensor) -> int:
-        if not tensor.scheme.native:
-            raise UnsupportedError(
-                f"cpu: tensor '{tensor.name}' has type {tensor.scheme.name}, which has no kernel "
-                "yet; convert the model to one of Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F16, BF16, F32"
-            )
+        tensor.require_native()
         n, k = tensor.shape
         matrix = self.executor.plan_matrix(tensor.scheme.ggml_type, n, k, self.as_float)
         self.sources.append((matrix, tensor))
@@ -212,7 +215,7 @@ class _Compilation:
         return tensor
 
     def _is_quantized(self, weight: Value) -> bool:
-        return not self.as_float and self._tensor(weight).scheme.block_elems > 1
+        return not self.as_float and not is_kept_as_floats(self._tensor(weight).scheme)
 
     def _vector(self, value: Value) -> NDArray[np.float32]:
         if value.kind == "constant":

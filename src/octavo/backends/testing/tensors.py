@@ -9,12 +9,16 @@ from octavo.weights import SCHEMES, Tensor
 
 _SCALE_FIELDS: dict[str, tuple[int, ...]] = {
     "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
     "Q4_K": (0, 2),
     "Q6_K": (208,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+    "MXFP4": (),
 }
-"""Byte offsets of the float16 numbers in a block. The rest of a block may hold any bytes."""
+"""Byte offsets of the float16 numbers in a block, (0,) for types not listed. The rest of a block
+may hold any bytes, but for MXFP4's exponents."""
 
 
 def float_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
@@ -32,7 +36,9 @@ def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> 
     else:
         blocks = known.num_bytes(shape) // known.block_bytes
         data = rng.integers(0, 256, (blocks, known.block_bytes), np.uint8)
-        for offset in _SCALE_FIELDS[scheme]:
+        if scheme == "MXFP4":
+            data[:, 0] = rng.integers(120, 126, blocks)
+        for offset in _SCALE_FIELDS.get(scheme, (0,)):
             scales = rng.uniform(-0.1, 0.1, (blocks, 1)).astype(np.float16)
             data[:, offset : offset + 2] = scales.view(np.uint8)
     return Tensor(name, shape, known, np.ascontiguousarray(data).reshape(-1))
