@@ -213,8 +213,16 @@ class Attention {
   void write_out() {
     for (int r = 0; r < rows_; ++r) {
       float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * value_dim_;
-      scale_rows(total_ + r * d_, out, value_dim_, 1.0f / total_sum_[r]);
+      scale_rows(total_ + r * d_, out, value_dim_, 1.0f / (total_sum_[r] + sink_weight(r)));
     }
+  }
+
+  // What the sink of a row's head adds to the sum of its probabilities.
+  float sink_weight(int r) const {
+    if (t_.sinks == nullptr) return 0.0f;
+    float weight[kW];
+    store(weight, exp_vec(set1(t_.sinks[r % t_.group] - total_max_[r])));
+    return weight[0];
   }
 
   // Keys and values are the same rows of the cache.

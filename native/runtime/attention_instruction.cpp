@@ -263,6 +263,7 @@ class Attend : public Instruction {
     t.scale = s_.scale;
     t.window = s_.window;
     t.softcap = s_.softcap;
+    t.sinks = s_.sinks.empty() ? nullptr : s_.sinks.data() + kv_head * g;
     t.ahead = nullptr;
     return t;
   }

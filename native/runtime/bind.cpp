@@ -239,13 +239,14 @@ void bind_instructions(nb::class_<Executor>& c) {
       "inv_freq"_a, "magnitude"_a, "out"_a);
   c.def(
       "attention",
-      [](Executor& e, nb::tuple q, int layer, float scale, int32_t window, float softcap,
-         bool causal, int out_f32, int out_q8) {
+      [](Executor& e, nb::tuple q, std::vector<float> sinks, int layer, float scale, int32_t window,
+         float softcap, bool causal, int out_f32, int out_q8) {
         if (!causal) e.require_whole_sequences();
-        e.add(
-            make(AttentionSpec{heads(q), layer, scale, window, softcap, causal, out_f32, out_q8}));
+        e.add(make(AttentionSpec{heads(q), std::move(sinks), layer, scale, window, softcap, causal,
+                                 out_f32, out_q8}));
       },
-      "q"_a, "layer"_a, "scale"_a, "window"_a, "softcap"_a, "causal"_a, "out_f32"_a, "out_q8"_a);
+      "q"_a, "sinks"_a, "layer"_a, "scale"_a, "window"_a, "softcap"_a, "causal"_a, "out_f32"_a,
+      "out_q8"_a);
   c.def(
       "head_linear",
       [](Executor& e, const std::string& rows, int in, int matrix, int32_t num_heads, int out) {

@@ -116,6 +116,7 @@ struct AnglesSpec {
 
 struct AttentionSpec {
   HeadsRef q;
+  std::vector<float> sinks;  // one a query head; empty: none
   int layer;
   float scale;
   int32_t window;

@@ -53,6 +53,8 @@ struct AttentionTask {
   float scale;
   int32_t window;  // 0: none; where tokens see those behind them, it reaches as far ahead
   float softcap;   // 0: none
+  // Null, or a score for each head of the group that takes weight and adds nothing.
+  const float* sinks = nullptr;
   // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
   // computed (two for each of its blocks): what the thread will read next.
   const uint8_t* const* ahead;

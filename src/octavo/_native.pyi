@@ -159,6 +159,7 @@ class Executor:
     def attention(
         self,
         q: _Heads,
+        sinks: list[float],
         layer: int,
         scale: float,
         window: int,

@@ -180,11 +180,13 @@ def _attention(
     softcap: float | None = None,
     size: float = 1.0,
     causal: bool = True,
+    sinks: bool = False,
 ) -> Case:
     query, kv, dim = heads
     attrs = AttentionAttrs(0, query, kv, dim, scale or dim**-0.5, window, softcap, causal)
     rows = layout.num_rows
     shapes = ((rows, query * dim), (rows, kv * dim), (rows, kv * dim))
+    shapes += ((query,),) if sinks else ()
     name = f"attention-{name}"
     return Case(name, Op.ATTENTION, shapes, layout, attrs, seed=rows, size=size, tolerance=5e-5)
 
@@ -214,6 +216,13 @@ def attention_cases() -> Iterator[Case]:
         yield _attention(f"window{window}-over-chunks", (1, 1, 32), Layout((600,)), window=window)
     yield _attention("softcap", small, Layout((40,), chunk=9), softcap=5.0, size=3.0)
     yield _attention("softcap-window", small, Layout((40,)), softcap=2.0, window=9, size=3.0)
+    for word, layout in (
+        ("one", Layout((1,))),
+        ("chunks", Layout((40, 300), chunk=9)),
+        ("decode", Layout((37,), chunk=1)),
+    ):
+        yield _attention(f"sinks-{word}", small, layout, sinks=True)
+        yield _attention(f"sinks-{word}-window", small, layout, window=16, sinks=True, size=2.0)
     yield _attention("sharp", small, Layout((60,), chunk=20), size=6.0)
     yield _attention("scale", small, Layout((20,)), scale=0.01)
     yield _attention("long", (2, 1, 64), Layout((700,), chunk=128, block_size=32))

@@ -1,7 +1,8 @@
 """The golden models rewritten as GGUF holds them: the same logits by the other set of conventions.
 
 llama.cpp's converter reorders the rows of q and k of Llama models for interleaved rotation, adds 1
-to Gemma's norm weights, and writes Llama 3.1's scaling as divisors of the frequencies.
+to Gemma's norm weights, writes Llama 3.1's scaling as divisors of the frequencies, and stacks
+experts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.testing import float_tensor, run_tokens
-from octavo.models import RopeConfig, build_graph, config_from
+from octavo.models import RopeConfig, build_graph, config_from, fit_tensors
 from octavo.models.rope import inverse_frequencies
 from octavo.weights import Checkpoint, Tensor, dequantize, open_checkpoint
 
@@ -25,6 +26,9 @@ ARCHITECTURES = {
     "qwen2": "qwen2",
     "mistral-window": "llama",
     "gemma3": "gemma3",
+    "mixtral": "llama",
+    "qwen3-moe": "qwen3moe",
+    "gpt-oss": "gpt-oss",
 }
 
 
@@ -39,10 +43,20 @@ def metadata_of(config: dict[str, Any], architecture: str) -> dict[str, Any]:
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": heads,
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": config.get("head_dim", config["hidden_size"] // heads),
+        "attention.key_length": config.get("head_dim") or config["hidden_size"] // heads,
         "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         "rope.freq_base": rope.get("full_attention", rope)["rope_theta"],
     }
+    if config.get("num_local_experts"):
+        keys["expert_count"] = config["num_local_experts"]
+        keys["expert_used_count"] = config["num_experts_per_tok"]
+        if architecture != "llama":
+            hidden = config.get("moe_intermediate_size", config["intermediate_size"])
+            keys["expert_feed_forward_length"] = hidden
+    if rope.get("rope_type") == "yarn":
+        keys["rope.scaling.type"] = "yarn"
+        keys["rope.scaling.factor"] = rope["factor"]
+        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
     if config.get("sliding_window"):
         keys["attention.sliding_window"] = config["sliding_window"]
     named = {f"{architecture}.{key}": value for key, value in keys.items()}
@@ -84,6 +98,7 @@ def frequency_divisors(rope: dict[str, float], head_dim: int) -> np.ndarray:
 
 def twin(family: str) -> Checkpoint:
     source = open_checkpoint(GOLDEN / family)
+    source = fit_tensors(config_from(source), source)
     config, architecture = dict(source.metadata), ARCHITECTURES[family]
     metadata = metadata_of(config, architecture)
     head_dim = metadata[f"{architecture}.attention.key_length"]
@@ -100,6 +115,7 @@ def twin(family: str) -> Checkpoint:
 def test_logits(family: str) -> None:
     checkpoint = twin(family)
     config = config_from(checkpoint)
+    checkpoint = fit_tensors(config, checkpoint)
     options = BackendOptions(max_tokens=96, max_seqs=96)
     graph = build_graph(config, checkpoint.tensors)
     executable = get_backend("reference").compile(graph, checkpoint, config, options)

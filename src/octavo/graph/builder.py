@@ -104,9 +104,16 @@ class GraphBuilder:
         """Write k and v [T, Hkv*head_dim] into the paged cache of a layer."""
         self._append(Op.KV_WRITE, (k, v), attrs, f"kv_write.{attrs.layer}")
 
-    def attention(self, q: Value, attrs: AttentionAttrs, *, name: str = "attention") -> Value:
-        """q[T, H*head_dim] over the paged cache of its layer."""
-        return self._result(Op.ATTENTION, (q,), attrs, name)
+    def attention(
+        self,
+        q: Value,
+        attrs: AttentionAttrs,
+        sinks: Value | None = None,
+        *,
+        name: str = "attention",
+    ) -> Value:
+        """q[T, H*head_dim] over the paged cache of its layer; a sink[H] a head may take weight."""
+        return self._result(Op.ATTENTION, (q, sinks), attrs, name)
 
     def head_linear(
         self, x: Value, weight: Value, num_heads: int, *, name: str = "head_linear"

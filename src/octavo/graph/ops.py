@@ -28,7 +28,7 @@ class Op(Enum):
     # Position and attention
     ROPE = "rope"  # x[T, H*head_dim], inv_freq[rotary/2] -> same
     KV_WRITE = "kv_write"  # k[T, Hkv*head_dim], v[same] -> nothing; writes the paged cache
-    ATTENTION = "attention"  # q[T, H*head_dim] -> same; reads the paged cache of its layer
+    ATTENTION = "attention"  # q[T, H*head_dim], sinks[H]? -> q's; reads the cache of its layer
     LATENT_WRITE = "latent_write"  # latent[T, R], key[T, P] -> nothing; writes the paged cache
     LATENT_ATTENTION = "latent_attention"  # q[T, H*R], q_rope[T, H*P] -> [T, H*R]; reads it
     # Elementwise
@@ -105,6 +105,7 @@ class AttentionAttrs:
     must come whole in one step. window: p sees keys in (p - window, p], or (p - window, p + window)
     where attention is not causal; None sees all.
     softcap: scores become softcap * tanh(scores / softcap); None leaves them.
+    sinks (an operand): one more score a head, whose key has no value: it only takes weight.
     """
 
     layer: int

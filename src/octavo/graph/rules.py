@@ -153,14 +153,17 @@ def _kv_write(shapes: Sequence[Shape], attrs: KvWriteAttrs) -> None:
     _heads("k", k, attrs.num_kv_heads, attrs.head_dim)
 
 
-def _attention(shapes: Sequence[Shape], attrs: AttentionAttrs) -> Shape:
-    (q,) = shapes
+def _attention(shapes: Sequence[Shape | None], attrs: AttentionAttrs) -> Shape:
+    q, sinks = shapes
+    assert q is not None
     _per_step("q", q)
     _heads("q", q, attrs.num_heads, attrs.head_dim)
     shared = attrs.num_kv_heads > 0 and attrs.num_heads % attrs.num_kv_heads == 0
     wanted = "num_heads a multiple of num_kv_heads"
     _expect(shared, f"{attrs.num_heads} heads on {attrs.num_kv_heads} KV heads", wanted)
     _expect(attrs.layer >= 0, f"layer {attrs.layer}", "a layer of 0 or more")
+    one_each = sinks is None or sinks[0] == attrs.num_heads
+    _expect(one_each, f"sinks {list(sinks or ())}", f"sinks [{attrs.num_heads}], one a head")
     _finite("scale", attrs.scale)
     window = attrs.window
     _expect(window is None or window >= 1, f"window {window}", "None or at least 1 token")
@@ -303,7 +306,7 @@ RULES: dict[Op, Rule] = {
     ),
     Op.ROPE: Rule((_activation("x"), _stored("inv_freq", 1)), _rope),
     Op.KV_WRITE: Rule((_activation("k"), _activation("v")), _kv_write),
-    Op.ATTENTION: Rule((_activation("q"),), _attention),
+    Op.ATTENTION: Rule((_activation("q"), _stored("sinks", 1, optional=True)), _attention),
     Op.HEAD_LINEAR: Rule((_activation("x"), _stored("weight", 2)), _head_linear),
     Op.LATENT_WRITE: Rule((_activation("latent"), _activation("key")), _latent_write),
     Op.LATENT_ATTENTION: Rule((_activation("q"), _activation("q_rope")), _latent_attention),

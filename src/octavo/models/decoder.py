@@ -153,12 +153,13 @@ class Decoder:
         *,
         biased: bool | None = False,
         qk_norm: Literal["head", "full"] | None = None,
+        sinks: bool = False,
     ) -> Value:
         """Projections, rotation, cache write, attention and output projection.
 
         rotary: None leaves positions out. biased: whether q, k and v have biases; None takes them
         where the file has them. qk_norm: RMS norm of queries and keys, each head on its own or over
-        all heads together.
+        all heads together. sinks: whether each head has one.
         """
         c, g = self.config, self.graph
         q = self._project(x, "attn_q", c.num_heads * c.head_dim, biased)
@@ -171,7 +172,8 @@ class Decoder:
             q = g.rope(q, rotary.inv_freq, rotary.attrs, name="q_rope")
             k = g.rope(k, rotary.inv_freq, rotary.attrs, name="k_rope")
         g.kv_write(k, v, KvWriteAttrs(self._layer, c.num_kv_heads, c.head_dim))
-        y = g.attention(q, self._attention_attrs())
+        taking = self.weight(f"blk.{self._layer}.attn_sinks.weight", c.num_heads) if sinks else None
+        y = g.attention(q, self._attention_attrs(), taking)
         return self._project(y, "attn_output", c.hidden_size, None if biased is None else False)
 
     def gated_mlp(self, x: Value, *, biased: bool | None = False) -> Value:

@@ -149,6 +149,8 @@ def _scaling_params(source: Source, nested: Source, scaling: str) -> dict[str, f
         trained = source.size("max_position_embeddings")
         params["original_context"] = nested.size("original_max_position_embeddings", trained)
     params |= _numbers(nested, _PARAMS[scaling])
+    if scaling == "yarn" and nested.has("truncate") and not nested.flag("truncate"):
+        params["truncate"] = 0.0
     if scaling == "llama3" and params["low_freq_factor"] >= params["high_freq_factor"]:
         got = f"{params['low_freq_factor']} and {params['high_freq_factor']}"
         raise nested.error("low_freq_factor", got, "less than high_freq_factor")

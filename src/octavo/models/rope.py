@@ -81,11 +81,14 @@ def _yarn(base: Frequencies, rope: RopeConfig) -> Frequencies:
         wavelength = p["original_context"] / (turns * 2 * math.pi)
         return rope.rotary_dim * math.log(wavelength) / (2 * math.log(rope.base))
 
-    low = max(math.floor(dim_of(p.get("beta_fast", 32.0))), 0)
-    high = min(math.ceil(dim_of(p.get("beta_slow", 1.0))), rope.rotary_dim - 1)
+    fast, slow = dim_of(p.get("beta_fast", 32.0)), dim_of(p.get("beta_slow", 1.0))
+    if p.get("truncate", 1.0):  # gpt-oss alone blends over a range of parts of dimensions
+        fast, slow = math.floor(fast), math.ceil(slow)
+    low, high = max(fast, 0), min(slow, rope.rotary_dim - 1)
     ramp = (np.arange(len(base)) - low) / max(high - low, 0.001)
-    stretched = np.clip(ramp, 0.0, 1.0)
-    return stretched * base / p["factor"] + (1 - stretched) * base
+    stretched = np.clip(ramp, 0.0, 1.0).astype(np.float64)
+    blended: Frequencies = stretched * base / p["factor"] + (1 - stretched) * base
+    return blended
 
 
 _SCALINGS = {"none": _none, "linear": _linear, "llama3": _llama3, "yarn": _yarn}

@@ -62,6 +62,23 @@ MIXTURES: dict[str, FamilyNames] = {
         may_bias=frozenset(ATTENTION),
         experts=_EXPERTS,
     ),
+    "gpt_oss": FamilyNames(
+        {
+            **ATTENTION,
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "post_attention_norm",
+            "mlp.router": "ffn_gate_inp",
+        },
+        biases=frozenset({"mlp.router"}),
+        may_bias=frozenset(ATTENTION),
+        plain={
+            "self_attn.sinks": "attn_sinks.weight",
+            "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "mlp.experts.gate_up_proj_bias": "ffn_gate_up_exps.bias",
+            "mlp.experts.down_proj": "ffn_down_exps.weight",
+            "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+        },
+    ),
     "granitemoe": _GRANITE,
     "granitemoeshared": _GRANITE,
 }

@@ -32,7 +32,8 @@ _IGNORED = re.compile(
     r"\.rotary_emb\.inv_freq$|\.(masked_)?attn_bias$|\.attn\.(masked_)?bias$"
     r"|\.attention\.(masked_)?bias$|(^|\.)embeddings\.position_ids$"
 )
-_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
+_INSIDE = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)")
+_LAYER = re.compile(_INSIDE.pattern + r"\.(weight|bias)")
 
 _EXPERT = re.compile(r"(.+\.experts)\.(0|[1-9][0-9]{0,4})\.(.+)")
 
@@ -45,7 +46,8 @@ class FamilyNames:
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
     optional: those of `layer`'s keys that not every model or layer has.
     experts: module path inside a layer, with * for the expert's number -> canonical name, to which
-    the number is added; each has a weight. rename: other spellings of
+    the number is added; each has a weight. plain: tensors inside a layer that are no module's
+    weight or bias -> canonical name, ending included. rename: other spellings of
     a name's beginning -> the usual ones, endings: of its end. positions: there is a table of
     learned positions. strip: prefix to take off every name; names that start with one of `skip`
     are left out. extra_layers: config.json's key of how many layers behind the last are left out,
@@ -58,6 +60,7 @@ class FamilyNames:
     may_bias: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     experts: Mapping[str, str] = field(default_factory=dict)
+    plain: Mapping[str, str] = field(default_factory=dict)
     rename: tuple[tuple[str, str], ...] = ()
     positions: bool = False
     strip: str = ""
@@ -147,6 +150,9 @@ def _num_extra(family: FamilyNames, config: Mapping[str, Any]) -> int:
 def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
     if name in family.top:
         return family.top[name]
+    if (inside := _INSIDE.fullmatch(name)) and inside[2] in family.plain:
+        known = int(inside[1]) < num_layers
+        return f"blk.{inside[1]}.{family.plain[inside[2]]}" if known else None
     match = _LAYER.fullmatch(name)
     if match is None or int(match[1]) >= num_layers:
         return None
@@ -164,6 +170,7 @@ def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
 def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -> set[str]:
     parts = [f"{name}.weight" for path, name in family.layer.items() if path not in family.optional]
     parts += [f"{family.layer[path]}.bias" for path in family.biases]
+    parts += family.plain.values()
     names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
     names |= family.needed
     if family.positions:

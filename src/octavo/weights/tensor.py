@@ -38,11 +38,15 @@ class Tensor:
         """Bytes of `data`, known without making it."""
         return self.scheme.num_bytes(self.shape)
 
-    def rows(self, name: str, start: int, stop: int) -> Tensor:
-        """Rows start to stop, as another tensor of this name. A view."""
+    def rows(self, name: str, start: int, stop: int, step: int = 1) -> Tensor:
+        """Rows start to stop, as another tensor of this name. A view; with a step, made when asked
+        for."""
+        shape = (len(range(start, stop, step)), *self.shape[1:])
+        if step > 1:
+            return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop, step))
         row_bytes = self.num_bytes // self.shape[0]
         part = self.data[start * row_bytes : stop * row_bytes]
-        return Tensor(name, (stop - start, *self.shape[1:]), self.scheme, part)
+        return Tensor(name, shape, self.scheme, part)
 
     def slices(self) -> list[Tensor]:
         """The tensors along the first dimension, without it. Views."""
@@ -101,30 +105,52 @@ class DerivedTensor(Tensor):
         """The same under another name."""
         return DerivedTensor(name, self.shape, self.scheme, self.origin)
 
-    def rows(self, name: str, start: int, stop: int) -> Tensor:
+    def rows(self, name: str, start: int, stop: int, step: int = 1) -> Tensor:
         """Rows start to stop; the whole is made for them, and again for others."""
-        shape = (stop - start, *self.shape[1:])
-        return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop))
+        shape = (len(range(start, stop, step)), *self.shape[1:])
+        return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop, step))
+
+    def slices(self) -> list[Tensor]:
+        """The whole is made for each."""
+        shape = self.shape[1:]
+        return [
+            DerivedTensor(
+                f"{self.name}[{i}]", shape, self.scheme, _RowsOf(self, i, i + 1, 1, shape)
+            )
+            for i in range(self.shape[0])
+        ]
 
 
 @dataclass(frozen=True)
 class _RowsOf:
-    """Rows of a derived tensor."""
+    """Rows of a tensor, every step-th; in another shape, where one is given."""
 
-    whole: DerivedTensor
+    whole: Tensor
     start: int
     stop: int
+    step: int = 1
+    shape: tuple[int, ...] | None = None
 
     @property
     def sources(self) -> tuple[NDArray[np.uint8], ...]:
-        return self.whole.origin.sources
+        return _sources(self.whole)
 
     def values(self) -> NDArray[np.float32]:
-        return self.whole.origin.values()[self.start : self.stop]
+        from octavo.weights.expand import dequantize
+
+        rows = dequantize(self.whole)[self.start : self.stop : self.step]
+        return rows if self.shape is None else rows.reshape(self.shape)
 
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
-        rows = self.whole.origin.blocks(scheme).reshape(self.whole.shape[0], -1)
-        return rows[self.start : self.stop].reshape(-1)
+        whole = self.whole
+        data = whole.origin.blocks(scheme) if isinstance(whole, DerivedTensor) else whole.data
+        rows = data.reshape(whole.shape[0], -1)[self.start : self.stop : self.step]
+        return np.ascontiguousarray(rows).reshape(-1)
+
+
+def _sources(tensor: Tensor) -> tuple[NDArray[np.uint8], ...]:
+    """The stored bytes that a tensor is, or is made from."""
+    return tensor.origin.sources if isinstance(tensor, DerivedTensor) else (tensor.data,)
 
 
 class StackedTensor(DerivedTensor):
@@ -151,11 +177,7 @@ class _Stack:
 
     @property
     def sources(self) -> tuple[NDArray[np.uint8], ...]:
-        return tuple(
-            source
-            for part in self.parts
-            for source in (part.origin.sources if isinstance(part, DerivedTensor) else (part.data,))
-        )
+        return tuple(source for part in self.parts for source in _sources(part))
 
     def values(self) -> NDArray[np.float32]:
         from octavo.weights.expand import dequantize
@@ -214,7 +236,7 @@ class Checkpoint:
         Called by a backend after packing a tensor, so that weights exist once in memory. Does
         nothing for a tensor that lies in none of `maps`.
         """
-        for data in tensor.origin.sources if isinstance(tensor, DerivedTensor) else (tensor.data,):
+        for data in _sources(tensor):
             found = self._find(data)
             if found is not None:
                 file_map, offset = found

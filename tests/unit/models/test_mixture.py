@@ -74,3 +74,22 @@ def test_bad_numbers_are_named(checkpoint: Checkpoint, keys: dict[str, Any], mes
     changed = replace(checkpoint, metadata={**checkpoint.metadata, **keys})
     with pytest.raises(FormatError, match=message):
         config_from(changed)
+
+
+GPT_OSS = MIXTRAL.parent / "gpt-oss"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("ffn_gate_up_exps.weight", (4, 256, 64), r"\[4, 64, 256\]"),
+        ("ffn_gate_up_exps.weight", (4, 64), r"\[4, 64, 256\]"),
+        ("ffn_gate_up_exps.bias", (4, 255), r"\[4, 256\]"),
+    ],
+)
+def test_joined_experts_of_a_wrong_shape(name: str, shape: tuple[int, ...], expected: str) -> None:
+    checkpoint = open_checkpoint(GPT_OSS)
+    full = f"blk.1.{name}"
+    tensors = {**checkpoint.tensors, full: float32_tensor(full, np.zeros(shape, np.float32))}
+    with pytest.raises(FormatError, match=f"{full}.*expected {expected}"):
+        fit_tensors(config_from(checkpoint), replace(checkpoint, tensors=tensors))

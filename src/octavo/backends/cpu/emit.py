@@ -173,7 +173,8 @@ class Emitter:
     def _attention(self, r: AttentionRegion) -> None:
         q = (self._id(r.source), 0, r.num_heads)
         outs = self._outs(r.outs)
-        self._executor.attention(q, r.layer, r.scale, r.window, r.softcap, r.causal, *outs)
+        sinks = self._floats(r.sinks)
+        self._executor.attention(q, sinks, r.layer, r.scale, r.window, r.softcap, r.causal, *outs)
 
     def _route(self, r: RouteRegion) -> None:
         a = r.attrs

@@ -149,6 +149,7 @@ class HeadLowering(Facts):
         self.push(
             AttentionRegion(
                 self.f32(node.inputs[0]),
+                node.inputs[1],
                 a.num_heads,
                 a.layer,
                 a.scale,

@@ -187,6 +187,7 @@ class HeadsRegion(Region):
 @dataclass
 class AttentionRegion(Region):
     source: Slot
+    sinks: Value | None
     num_heads: int
     layer: int
     scale: float

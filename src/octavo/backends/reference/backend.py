@@ -149,7 +149,7 @@ class ReferenceExecutable(Executable):
                 self._paged().write(attrs.layer, step.slots, x[0], x[1])
                 return None
             case Op.ATTENTION:
-                return self._attention(x[0], attrs, step)
+                return self._attention(x[0], x[1], attrs, step)
             case Op.LATENT_WRITE:
                 self._paged().write_latents(attrs.layer, step.slots, x[0], x[1])
                 return None
@@ -164,12 +164,14 @@ class ReferenceExecutable(Executable):
     def _operand(self, value: Value, results: dict[Value, Floats]) -> Floats:
         return results[value] if value.kind == "result" else self._weights.array(value)
 
-    def _attention(self, q: Floats, attrs: AttentionAttrs, step: Step) -> Floats:
+    def _attention(
+        self, q: Floats, sinks: Floats | None, attrs: AttentionAttrs, step: Step
+    ) -> Floats:
         out = np.empty_like(q)
         for s, length in enumerate(step.seq_len):
             rows = slice(step.query_start[s], step.query_start[s + 1])
             k, v = self._paged().read(attrs.layer, step.block_table[s], int(length))
-            out[rows] = ops.attend(q[rows], k, v, step.positions[rows], attrs)
+            out[rows] = ops.attend(q[rows], k, v, step.positions[rows], attrs, sinks)
         return out
 
     def _latent_attention(

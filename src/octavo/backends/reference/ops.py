@@ -83,8 +83,15 @@ def _pair_places(pairs: int, interleaved: bool) -> tuple[NDArray[np.intp], NDArr
     return (2 * index, 2 * index + 1) if interleaved else (index, index + pairs)
 
 
-def attend(q: Floats, k: Floats, v: Floats, positions: Ints, attrs: AttentionAttrs) -> Floats:
-    """One sequence: q[n, H*D] at `positions` over k, v [length, Hkv, D] -> [n, H*D]."""
+def attend(
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    positions: Ints,
+    attrs: AttentionAttrs,
+    sinks: Floats | None = None,
+) -> Floats:
+    """One sequence: q[n, H*D] at `positions` over k, v [length, Hkv, D] -> [n, H*D]. sinks[H]."""
     heads = q.reshape(len(q), attrs.num_heads, attrs.head_dim)
     group = attrs.num_heads // attrs.num_kv_heads
     keys = np.repeat(k, group, axis=1).transpose(1, 2, 0)  # [H, D, length]
@@ -93,7 +100,12 @@ def attend(q: Floats, k: Floats, v: Floats, positions: Ints, attrs: AttentionAtt
     if attrs.softcap is not None:
         scores = softcap(scores, attrs.softcap)
     seen = visible(positions, len(k), attrs.window, attrs.causal)
-    weights = softmax(np.where(seen, scores, np.float32(-np.inf)))
+    scores = np.where(seen, scores, np.float32(-np.inf))
+    if sinks is None:
+        weights = softmax(scores)
+    else:
+        last = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
+        weights = softmax(np.concatenate([scores, last], axis=2))[:, :, :-1]
     y: Floats = (weights @ values).transpose(1, 0, 2).reshape(q.shape)
     return y
 

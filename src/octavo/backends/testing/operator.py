@@ -69,7 +69,8 @@ def run_op(
     """The operator's result [rows, n] on a backend.
 
     inputs: arrays [T, features] for activations, arrays or tensors for stored operands, in the
-        operator's order. ATTENTION takes q, k and v; they go through KV_WRITE. LATENT_ATTENTION
+        operator's order. ATTENTION takes q, k, v and perhaps sinks; k and v go
+        through KV_WRITE. LATENT_ATTENTION
         takes q, q_rope, latent and key; they go through LATENT_WRITE. EMBED takes ids [T] and a
         table, EMBED_TYPES rows to add to and a table of types, which the tokens go through in
         turn. Raises BackendError where the backend declines.
@@ -114,10 +115,11 @@ def _one_op_graph(
         result = maker.graph.add(maker.activation("x", start), types)
     elif op is Op.ATTENTION:
         assert isinstance(attrs, AttentionAttrs)
-        q, k, v = (maker.activation(name, x) for name, x in zip("qkv", inputs, strict=True))
+        q, k, v = (maker.activation(name, x) for name, x in zip("qkv", inputs[:3], strict=True))
+        sinks = maker.stored("sinks", inputs[3]) if len(inputs) > 3 else None
         cached = KvWriteAttrs(attrs.layer, attrs.num_kv_heads, attrs.head_dim)
         maker.graph.kv_write(k, v, cached)
-        result = maker.graph.attention(q, attrs)
+        result = maker.graph.attention(q, attrs, sinks)
     elif op is Op.LATENT_ATTENTION:
         assert isinstance(attrs, LatentAttentionAttrs)
         names = ("q", "q_rope", "latent", "key")
