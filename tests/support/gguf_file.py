@@ -144,6 +144,21 @@ def sample_gguf() -> GgufImage:
     return write_gguf(metadata, tensors)
 
 
+def split_files(name: str, count: int) -> dict[str, bytes]:
+    """The files of a model split into `count` parts, each with a tensor "t<i>" of 4 floats."""
+    files = {}
+    for i in range(count):
+        keys: dict[str, tuple[int, Any]] = (
+            {"general.architecture": (STR, "llama")} if i == 0 else {}
+        )
+        keys |= {"split.no": (U16, i), "split.count": (U16, count)}
+        keys["split.tensors.count"] = (I32, count)
+        data = np.full(4, i, np.float32).tobytes()
+        image = write_gguf(keys, [TensorSpec(f"t{i}", (4,), data=data)])
+        files[f"{name}-{i + 1:05}-of-{count:05}.gguf"] = bytes(image.data)
+    return files
+
+
 if __name__ == "__main__":  # python -m tests.support.gguf_file SEED: a seed for native/fuzz
     import sys
     from pathlib import Path

@@ -6,11 +6,13 @@ from os import PathLike
 from pathlib import Path
 
 from octavo.errors import FormatError, ModelNotFoundError
+from octavo.weights.parts import whole_name
 from octavo.weights.tensor import Checkpoint
 
 
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
-    """Open a GGUF file, a folder that holds exactly one, or a Hugging Face folder.
+    """Open a GGUF file, a folder that holds exactly one, or a Hugging Face folder. A GGUF file that
+    is split counts as one; any of its parts will do.
 
     Only headers are read. Raises ModelNotFoundError, FormatError or UnsupportedError.
     """
@@ -34,7 +36,7 @@ def _open_folder(path: Path) -> Checkpoint:
 
         return open_folder(path)
     files = sorted(path.glob("*.gguf"))
-    if len(files) == 1:
+    if len({whole_name(file.name) for file in files}) == 1:
         from octavo.weights.gguf import open_gguf
 
         return open_gguf(files[0])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import FormatError, UnsupportedError
+from octavo.errors import FormatError
 from octavo.weights.mapping import map_file
 from octavo.weights.scheme import BLOCK_SIZES, SCHEMES_BY_TYPE
 from octavo.weights.tensor import Checkpoint, Tensor
@@ -47,48 +48,66 @@ class GgufMetadata(Mapping[str, Any]):
         return len(self._index)
 
 
-def open_gguf(path: Path) -> Checkpoint:
-    """Open a GGUF file of version 2 or 3. A file with a vocabulary and no tensors is fine.
+@dataclass(frozen=True)
+class GgufFile:
+    """One file: a whole model, or one part of a model that is split."""
 
-    Raises ModelNotFoundError, FormatError (the message names file and field), or UnsupportedError
-    for one part of a model split into several files.
+    path: Path
+    map: MappedFile
+    header: GgufHeader
+    metadata: GgufMetadata
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Views of the file's tensors."""
+        whole = self.map.array()
+        return {
+            name: Tensor(name, shape, SCHEMES_BY_TYPE[ggml_type], whole[begin : begin + size_bytes])
+            for name, shape, ggml_type, begin, size_bytes in self.header.tensors()
+        }
+
+    def count(self, key: str, default: int) -> int:
+        """A count from the metadata. Raises FormatError naming file and key if it is none."""
+        value = self.metadata.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise FormatError(f"{self.path}: metadata '{key}': got {value!r:.80}, expected a count")
+        return value
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """Open a GGUF file of version 2 or 3. A file with a vocabulary and no tensors is fine. Any part
+    of a model that is split into several files opens them all.
+
+    Raises ModelNotFoundError or FormatError (the message names file and field).
     """
-    file_map = map_file(path)
-    header = _read_header(path, file_map)
-    metadata = GgufMetadata(header)
-    _refuse_split(path, metadata)
+    from octavo.weights.split import open_parts
+
+    files = open_parts(open_file(path))
+    tensors: dict[str, Tensor] = {}
+    homes: dict[str, Path] = {}
+    for file in files:
+        for name, tensor in file.tensors().items():
+            if name in homes:
+                raise FormatError(
+                    f"{file.path}: tensor '{name}' is in {homes[name].name} too; expected it once"
+                )
+            tensors[name], homes[name] = tensor, file.path
     return Checkpoint(
-        path=path,
+        path=files[0].path,
         format="gguf",
-        metadata=metadata,
-        tensors=_tensors(header, file_map),
-        file_bytes=file_map.array().size,
-        maps=(file_map,),
+        metadata=files[0].metadata,
+        tensors=tensors,
+        file_bytes=sum(file.map.array().size for file in files),
+        maps=tuple(file.map for file in files),
     )
 
 
-def _read_header(path: Path, file_map: MappedFile) -> GgufHeader:
+def open_file(path: Path) -> GgufFile:
+    """Map one file and read its header. Raises as `open_gguf` does."""
     from octavo._native import GgufHeader
 
+    file_map = map_file(path)
     try:
-        return GgufHeader(file_map, BLOCK_SIZES)
+        header = GgufHeader(file_map, BLOCK_SIZES)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-
-
-def _tensors(header: GgufHeader, file_map: MappedFile) -> dict[str, Tensor]:
-    whole = file_map.array()
-    return {
-        name: Tensor(name, shape, SCHEMES_BY_TYPE[ggml_type], whole[begin : begin + size_bytes])
-        for name, shape, ggml_type, begin, size_bytes in header.tensors()
-    }
-
-
-def _refuse_split(path: Path, metadata: GgufMetadata) -> None:
-    parts = metadata.get("split.count", 1)
-    if parts != 1:
-        number = metadata.get("split.no")
-        raise UnsupportedError(
-            f"{path}: is part {number} (counted from 0) of a model split into {parts} GGUF files,"
-            " which is not supported yet; join the parts first (llama-gguf-split --merge)."
-        )
+    return GgufFile(path, file_map, header, GgufMetadata(header))

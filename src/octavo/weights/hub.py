@@ -15,33 +15,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
+from octavo.errors import DownloadError, ModelNotFoundError
 from octavo.weights.cache import Progress, sha256_of
-from octavo.weights.choosing import choose_gguf, folder_files, is_folder
+from octavo.weights.choosing import choose_gguf, folder_files, is_folder, parts_of
 
 CLOCK_SLACK_S = 1.0
 """The file system's clock may be behind the process's."""
-
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
 def fetch_hub(
     repo: str, file: str | None, pattern: str | None, progress: Progress | None = None
 ) -> Path:
-    """Path of a GGUF file, or of a folder with config.json and safetensors files.
+    """Path of a GGUF file (of a split one the first part), or of a folder with config.json and
+    safetensors files.
 
     repo: "org/name". file: one file's path in it. pattern: chooses among its GGUF files.
-    Raises ModelNotFoundError, UnsupportedError for a split GGUF file, or DownloadError.
+    Raises ModelNotFoundError or DownloadError.
     """
     if file is None:
         names = _translated(repo, lambda: _list_files(repo))
         if pattern is None and is_folder(names):
             return _translated(repo, lambda: _download_folder(repo, names, progress))
-        file = choose_gguf(repo, names, pattern)
-    if _SPLIT.search(file):
-        raise UnsupportedError(f"sources: {repo}/{file} is split into parts, not supported yet")
-    chosen = file
-    return _translated(repo, lambda: _download_file(repo, chosen, progress))
+        files = parts_of(repo, names, choose_gguf(repo, names, pattern))
+    else:
+        files = parts_of(repo, None, file)
+    paths = [_fetch_file(repo, name, progress) for name in files]
+    return paths[0]
+
+
+def _fetch_file(repo: str, name: str, progress: Progress | None) -> Path:
+    return _translated(f"{repo}/{name}", lambda: _download_file(repo, name, progress))
 
 
 def _endpoint() -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from octavo.errors import DownloadError, ModelNotFoundError
 from octavo.weights.cache import Progress
-from octavo.weights.choosing import choose_gguf, folder_files, is_folder
+from octavo.weights.choosing import choose_gguf, folder_files, is_folder, parts_of
 
 INSTALL = "pip install 'octavo[modelscope]'"
 
@@ -23,7 +23,8 @@ INSTALL = "pip install 'octavo[modelscope]'"
 def fetch_modelscope(
     repo: str, file: str | None, pattern: str | None, progress: Progress | None = None
 ) -> Path:
-    """Path of a GGUF file, or of a folder with config.json and safetensors files.
+    """Path of a GGUF file (of a split one the first part), or of a folder with config.json and
+    safetensors files.
 
     repo: "org/name". file: one file's path in it. pattern: chooses among its GGUF files.
     Raises ModelNotFoundError or DownloadError.
@@ -73,7 +74,8 @@ def _fetch(hub: Any, repo: str, file: str | None, pattern: str | None, progress:
     chosen = file or choose_gguf(repo, names, pattern)
     if chosen not in files:
         raise ModelNotFoundError(f"sources: {repo} on ModelScope has no file '{chosen}'")
-    return _download(hub, api, repo, [files[chosen]], progress)[0]
+    parts = parts_of(repo, names, chosen)
+    return _download(hub, api, repo, [files[name] for name in parts], progress)[0]
 
 
 def _download(

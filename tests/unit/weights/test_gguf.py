@@ -12,7 +12,7 @@ import pytest
 
 from octavo.errors import FormatError, ModelNotFoundError, UnsupportedError
 from octavo.weights import Checkpoint, dequantize, inspect_model, open_checkpoint
-from tests.support.gguf_file import ARRAY, STR, U16, U32, Array, TensorSpec, sample_gguf, write_gguf
+from tests.support.gguf_file import ARRAY, STR, U32, Array, TensorSpec, sample_gguf, write_gguf
 
 
 def _open(folder: Path, data: bytes | bytearray) -> Checkpoint:
@@ -121,12 +121,6 @@ def test_a_vocabulary_of_262144_tokens_opens_fast(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(path)
     assert checkpoint.metadata["tokenizer.ggml.tokens"] == tokens
     assert time.process_time() - start < 0.15  # takes about 0.03
-
-
-def test_one_part_of_a_split_model_is_refused_by_name(tmp_path: Path) -> None:
-    image = write_gguf({"split.no": (U16, 0), "split.count": (U16, 3)}, [])
-    with pytest.raises(UnsupportedError, match="split into 3 GGUF files"):
-        _open(tmp_path, image.data)
 
 
 def test_a_type_of_activations_is_refused_when_wanted(tmp_path: Path) -> None:

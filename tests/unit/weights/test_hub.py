@@ -8,11 +8,11 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from octavo.errors import DownloadError, ModelNotFoundError, UnsupportedError
+from octavo.errors import DownloadError, ModelNotFoundError
 from octavo.weights import open_checkpoint, resolve
 from octavo.weights.choosing import choose_gguf
 from tests.support.fake_hub import FakeHub, fake_hub
-from tests.support.gguf_file import sample_gguf
+from tests.support.gguf_file import sample_gguf, split_files
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny" / "llama"
 
@@ -79,12 +79,24 @@ def test_an_ambiguous_pattern_lists_the_files(hub: FakeHub) -> None:
 def test_what_the_hub_lacks(hub: FakeHub) -> None:
     with pytest.raises(ModelNotFoundError, match="no model or file 'acme/absent'"):
         resolve("acme/absent")
-    with pytest.raises(ModelNotFoundError, match="no model or file 'acme/tiny'"):
+    with pytest.raises(ModelNotFoundError, match=r"no model or file 'acme/tiny/absent\.gguf'"):
         resolve("acme/tiny/absent.gguf")
     with pytest.raises(ModelNotFoundError, match=r"neither a \.gguf file nor"):
         resolve("acme/empty")
-    with pytest.raises(UnsupportedError, match="split into parts"):
+    with pytest.raises(ModelNotFoundError, match=r"lacks 'big-00002-of-00002\.gguf'"):
         resolve("acme/Tiny-GGUF:big")
+    with pytest.raises(ModelNotFoundError, match=r"big-00002-of-00002\.gguf"):
+        resolve("acme/Tiny-GGUF/big-00001-of-00002.gguf")
+
+
+@pytest.mark.parametrize(
+    "name", ["acme/Split-GGUF", "acme/Split-GGUF:tiny-F32", "acme/Split-GGUF/tiny-F32-{}.gguf"]
+)
+def test_all_parts_of_a_split_file_are_fetched(hub: FakeHub, name: str) -> None:
+    hub.repos["acme/Split-GGUF"] = split_files("tiny-F32", 3)
+    path = resolve(name.format("00001-of-00003"))
+    assert path.name == "tiny-F32-00001-of-00003.gguf"
+    assert len(open_checkpoint(path).tensors) == 3
 
 
 def test_a_hub_that_fails(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +120,8 @@ def test_what_is_cached_needs_no_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPat
 
 def test_choice_among_gguf_files() -> None:
     assert choose_gguf("r", ["a.gguf"], None) == "a.gguf"
+    split = ["a-Q8_0-00002-of-00002.gguf", "a-Q8_0-00001-of-00002.gguf", "a-Q4_K.gguf"]
+    assert choose_gguf("r", split, None) == choose_gguf("r", split, "Q8_0") == split[1]
     assert choose_gguf("r", ["a-q8_0.gguf", "a-f16.gguf", "a-q3_k.gguf"], None) == "a-q8_0.gguf"
     assert choose_gguf("r", ["a-Q4_K.gguf", "a-Q4_K_M.gguf"], "q4_k") == "a-Q4_K.gguf"
     with pytest.raises(ModelNotFoundError, match=r"choose with 'r:PATTERN' among: a-x\.gguf, b"):
