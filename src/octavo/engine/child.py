@@ -8,21 +8,24 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from octavo import logs
 from octavo.engine import messages as m
 from octavo.engine.forward import forward_lines
 from octavo.engine.heart import Heart, anonymous_file
 from octavo.engine.options import EngineOptions
+from octavo.engine.socket_reader import SocketReader
 
 STOP_TIMEOUT_S = 5.0
+Handler = Callable[[m.Event], None]
 _PREFIX = "octavo-engine-"
 _ORPHAN_AGE_S = 60.0
 
@@ -31,7 +34,8 @@ class Child:
     """A spawned engine process and the socket to it. Made by `spawn`; `stop` must follow.
 
     The socket lives in a private folder, which is removed as soon as the child has connected. What
-    a process that was killed before that has left is removed by the next one.
+    a process that was killed before that has left is removed by the next one. The loop watches the
+    socket's descriptor itself (socket_reader.py).
     heart: what the child shows of itself.
     """
 
@@ -40,15 +44,18 @@ class Child:
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         self._heart_fd = anonymous_file()
         self.heart = Heart(self._heart_fd)
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
         self._address = f"ipc://{self._folder}/engine"
         self._socket.bind(self._address)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(m.Event)
+        self._is_connected = False
+        self._unsent: deque[bytes] = deque()  # until it is
         self._process: asyncio.subprocess.Process | None = None
         self._forwarding: asyncio.Task[None] | None = None
+        self._reader: SocketReader | None = None
 
     async def spawn(self, options: EngineOptions, factory: str) -> None:
         """Start the process; it inherits the module search path and, unless logs are JSON and its
@@ -78,33 +85,48 @@ class Child:
 
     def send(self, command: m.Command) -> None:
         """Queue a command; never blocks. Lost if the process is dead."""
-        self._socket.send(self._encoder.encode(command))
+        self._unsent.append(self._encoder.encode(command))
+        self._flush()
+        if self._reader is not None:  # sending may swallow the descriptor's word of new events
+            self._reader.look_again()
 
-    async def run(self, handle: Callable[[m.Event], None]) -> int:
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                self._socket.send(self._unsent[0], zmq.NOBLOCK)
+                self._unsent.popleft()
+        except zmq.Again:  # nobody is connected
+            return
+
+    async def run(self, handle: Handler) -> int:
         """Pass every event to `handle` until the process ends; return its exit status."""
         if self._process is None:
             raise RuntimeError("engine process: run before spawn")
-        reader = asyncio.ensure_future(self._read(handle))
+
+        def take(event: bytes) -> None:
+            if not self._is_connected:
+                self._is_connected = True
+                self._remove_folder()
+                self._flush()
+            handle(self._decoder.decode(event))
+
+        reader = self._reader = SocketReader(self._socket, take)
         ended = asyncio.ensure_future(self._process.wait())
         try:
-            await asyncio.wait({reader, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if reader.done():
-                reader.result()  # a handler's error is a bug: let it show
+            waits: set[asyncio.Future[Any]] = {reader.failed, ended}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if reader.failed.done():
+                reader.failed.result()  # a handler's error is a bug: let it show
             return await ended
         finally:
-            reader.cancel()
+            self._reader = None
+            reader.close()
             ended.cancel()
 
-    async def _read(self, handle: Callable[[m.Event], None]) -> None:
-        while True:
-            handle(self._decoder.decode(await self._socket.recv()))
-            self._remove_folder()
-
-    def drain(self, handle: Callable[[m.Event], None]) -> None:
+    def drain(self, handle: Handler) -> None:
         """Pass on what a dead process had still sent."""
-        socket: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket.underlying)
-        while socket.poll(0):
-            handle(self._decoder.decode(socket.recv(zmq.NOBLOCK)))
+        while self._socket.poll(0):
+            handle(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
 
     async def stop(self) -> None:
         """Ask the process to end, kill it after STOP_TIMEOUT_S, and free everything."""

@@ -22,6 +22,10 @@ from octavo.errors import CrashingRequestError, OctavoError, RequestError
 _GRACE_S = 0.25  # for the engine to notice a missed deadline itself
 
 
+def _never() -> bool:
+    return False
+
+
 class InFlight:
     """Every request whose reader is still there, whatever happens to engines.
 
@@ -45,7 +49,7 @@ class InFlight:
         self._blame = Blame(supervision.max_request_crashes)
         self._numbers = itertools.count()
         self._open = False  # whether an engine takes requests
-        self._others_wait = False
+        self._others_wait: Callable[[], bool] = _never
         self._num_added = 0  # by this engine
         self._untaken: deque[int] = deque()  # prompt tokens of what it may not have seen yet
         self._untaken_tokens = 0
@@ -105,9 +109,9 @@ class InFlight:
         for live in self._live.values():
             live.fail(error)
 
-    def deliver(self, deltas: list[Delta], others_wait: bool = False) -> None:
-        """What one step added: each request gets its part, in order. others_wait: whether there is
-        a queue, so that what leaves it tells how fast it drains."""
+    def deliver(self, deltas: list[Delta], others_wait: Callable[[], bool] = _never) -> None:
+        """What one step added: each request gets its part, in order. others_wait: says whether
+        there is a queue, so that what leaves it tells how fast it drains."""
         self._others_wait = others_wait
         grouped: dict[str, list[Delta]] = {}
         for delta in deltas:
@@ -212,7 +216,7 @@ class InFlight:
         if live.queued:
             live.queued = False
             self.gate.started(live.request.tenant, live.num_prompt)
-            self.gate.rate.left(time.monotonic(), live.num_prompt, self._others_wait)
+            self.gate.rate.left(time.monotonic(), live.num_prompt, self._others_wait())
 
     def _recall(self, live: Live) -> None:
         """Take a request back from the engine, if it has it."""

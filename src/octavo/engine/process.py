@@ -14,6 +14,7 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,16 +128,24 @@ class EngineProcess:
         EngineError if the engine is not ready or dies for good. Closing the iterator early aborts
         the request before the next step.
         """
+        async with aclosing(self.batches(request)) as batches:
+            async for deltas in batches:
+                for delta in deltas:
+                    yield delta
+
+    async def batches(self, request: Request) -> AsyncGenerator[list[Delta]]:
+        """The same, with all deltas at once that have come since the last were taken."""
         self._check_ready()
         self._check_queue(request)
         live = self._inflight.add(request)
-        running = set(range(request.params.n))
+        running = request.params.n
         try:
             while running:
-                for delta in await live.take():
+                deltas = await live.take()
+                for delta in deltas:
                     if delta.finish_reason is not None:
-                        running.discard(delta.index)
-                    yield delta
+                        running -= 1
+                yield deltas
         finally:
             self._inflight.forget(live)
 
@@ -190,6 +199,9 @@ class EngineProcess:
         heart, max_rows = self._heart, self.options.max_num_seqs
         return Queue(0, 0, max_rows) if heart is None else self._inflight.queue(heart, max_rows)
 
+    def _has_queue(self) -> bool:
+        return self.queue().num_requests > 0
+
     @property
     def full_for_s(self) -> float | None:
         """Seconds after which the full queue may have room; None while it has."""
@@ -225,7 +237,7 @@ class EngineProcess:
     def _handle(self, event: m.Event) -> None:
         match event:
             case m.Deltas(deltas):
-                self._inflight.deliver(deltas, self.queue().num_requests > 0)
+                self._inflight.deliver(deltas, self._has_queue)
             case m.Stats(number, stats):
                 future = self._stats.get(number)
                 if future is not None and not future.done():

@@ -54,8 +54,9 @@ class EngineClient(Protocol):
     async def wait_located(self) -> str:
         """The model's path on this machine."""
 
-    def stream(self, request: EngineRequest) -> AsyncGenerator[Delta]:
-        """Deltas of a request; closing the generator aborts it."""
+    def batches(self, request: EngineRequest) -> AsyncGenerator[list[Delta]]:
+        """Deltas of a request, those together that wait together; closing the generator aborts
+        it."""
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -32,13 +32,18 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Re
         await _cancel(task, gone)
 
 
+class Primed(NamedTuple):
+    """Events, the first of which has come."""
+
+    first: bytes
+    rest: AsyncGenerator[bytes]
+
+
 class EventStream(Response):
     """Server-sent events, or lines of JSON. `events` yields whole events ("data: ...\\n\\n"); it is
     closed as soon as they are all sent or the client is gone."""
 
-    def __init__(
-        self, events: AsyncGenerator[bytes], media_type: str = "text/event-stream"
-    ) -> None:
+    def __init__(self, events: Primed, media_type: str = "text/event-stream") -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
@@ -51,7 +56,7 @@ class EventStream(Response):
         except ClientGoneError:
             pass
         finally:
-            await self._events.aclose()
+            await self._events.rest.aclose()
 
     async def _send_all(self, send: Send) -> None:
         start = {
@@ -60,12 +65,14 @@ class EventStream(Response):
             "headers": self.raw_headers,
         }
         await send(start)
-        async for event in self._events:
+        first, rest = self._events
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        async for event in rest:
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def primed(receive: Receive, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def primed(receive: Receive, events: AsyncGenerator[bytes]) -> Primed:
     """`events` after its first one has come, so that an error before it can still choose the
     status of the answer. Raises what the first event raised, or ClientGoneError."""
 
@@ -73,16 +80,7 @@ async def primed(receive: Receive, events: AsyncGenerator[bytes]) -> AsyncGenera
         return await anext(events)
 
     first = await unless_gone(receive, first_event())
-    return _chain(first, events)
-
-
-async def _chain(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    try:
-        yield first
-        async for event in rest:
-            yield event
-    finally:
-        await rest.aclose()
+    return Primed(first, events)
 
 
 async def _gone(receive: Receive) -> None:

@@ -17,7 +17,10 @@ from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
 from octavo.serving.terms import current_terms
 
-MAX_BEHIND = 64  # deltas of several prompts that wait for one reader, besides each prompt's own
+MAX_BEHIND = 64  # batches of several prompts that wait for one reader, besides each prompt's own
+Batch = list[tuple[int, Delta]]
+"""(choice, delta) of all that has come since the last batch was taken. A stream's reader wakes once
+for it, passes few layers, and writes once: with many streams that is most of what a token costs."""
 
 
 def new_id(prefix: str, chosen: str | None = None) -> str:
@@ -35,6 +38,7 @@ class Generation:
         self.num_cached_tokens = 0
         self.num_reasoning_tokens = 0  # of num_output_tokens; counted by Reply
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
+        self.one_by_one = False  # whether a batch holds one delta only, for exact counts with each
         self._n = requests[0].params.n
         self._is_interactive = not in_background.get()
         self._check_grammars()
@@ -57,15 +61,25 @@ class Generation:
         return len(self.requests) * self._n
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
-        """(choice, delta) as they come. Errors are ApiErrors. Closing aborts what still runs."""
+        """(choice, delta) as they come; else as `batches`."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for found in batch:
+                    yield found
+
+    async def batches(self) -> AsyncGenerator[Batch]:
+        """As they come. Errors are ApiErrors. Closing aborts what still runs. Counts are those of
+        what was yielded."""
         self._serving.num_interactive += self._is_interactive
         try:
             async with aclosing(self._merged()) as merged:
-                async for place, delta in merged:
-                    self._count(delta)
-                    if delta.prompt_logprobs is not None:
-                        self.prompt_logprobs[place] = delta.prompt_logprobs
-                    yield place * self._n + delta.index, delta
+                async for batch in merged:
+                    for shown in [[one] for one in batch] if self.one_by_one else [batch]:
+                        failure = self._take(shown)
+                        if shown:
+                            yield shown
+                        if failure is not None:
+                            raise failure
         except OctavoError as error:
             metrics, kind = self._serving.metrics, type(error).__name__
             (metrics.failed if self.num_output_tokens else metrics.refused)(kind)
@@ -73,36 +87,35 @@ class Generation:
         finally:
             self._serving.num_interactive -= self._is_interactive
 
-    def _count(self, delta: Delta) -> None:
-        if delta.error_kind is not None:
-            raise error_of(delta)
-        if delta.finish_reason in ("error", "abort"):
-            message = delta.error or "The request was aborted."
-            raise ApiError(500, message, kind="server_error", code="generation_failed")
-        self.num_output_tokens += len(delta.token_ids)
-        self.num_cached_tokens += delta.num_cached_tokens or 0
+    def _take(self, batch: Batch) -> Exception | None:
+        """Count a batch. One that has failed is cut off before its failure, which is returned."""
+        for place, (choice, delta) in enumerate(batch):
+            failure = _failure(delta)
+            if failure is not None:
+                del batch[place:]
+                return failure
+            self.num_output_tokens += len(delta.token_ids)
+            self.num_cached_tokens += delta.num_cached_tokens or 0
+            if delta.prompt_logprobs is not None:
+                self.prompt_logprobs[choice // self._n] = delta.prompt_logprobs
+        return None
 
-    def _merged(self) -> AsyncGenerator[tuple[int, Delta]]:
-        return self._one() if len(self.requests) == 1 else self._many()
+    def _merged(self) -> AsyncGenerator[Batch]:
+        return self._observed(0) if len(self.requests) == 1 else self._many()
 
-    async def _one(self) -> AsyncGenerator[tuple[int, Delta]]:
-        async with aclosing(self._observed(self.requests[0])) as stream:
-            async for delta in stream:
-                yield 0, delta
+    async def _many(self) -> AsyncGenerator[Batch]:
+        arrivals: asyncio.Queue[Batch | OctavoError | None] = asyncio.Queue(MAX_BEHIND)
 
-    async def _many(self) -> AsyncGenerator[tuple[int, Delta]]:
-        arrivals: asyncio.Queue[tuple[int, Delta] | OctavoError | None] = asyncio.Queue(MAX_BEHIND)
-
-        async def pump(place: int, request: Request) -> None:
+        async def pump(place: int) -> None:
             try:
-                async with aclosing(self._observed(request)) as stream:
-                    async for delta in stream:
-                        await arrivals.put((place, delta))
+                async with aclosing(self._observed(place)) as batches:
+                    async for batch in batches:
+                        await arrivals.put(batch)
                 await arrivals.put(None)
             except OctavoError as error:
                 await arrivals.put(error)
 
-        tasks = [asyncio.create_task(pump(i, request)) for i, request in enumerate(self.requests)]
+        tasks = [asyncio.create_task(pump(place)) for place in range(len(self.requests))]
         running = len(tasks)
         try:
             while running:
@@ -118,15 +131,27 @@ class Generation:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _observed(self, request: Request) -> AsyncGenerator[Delta]:
+    async def _observed(self, place: int) -> AsyncGenerator[Batch]:
+        request, first = self.requests[place], place * self._n
         timer = RequestTimer(self._serving.metrics, request)
         try:
-            async with aclosing(self._serving.client.stream(request)) as stream:
-                async for delta in stream:
-                    timer.saw(delta)
-                    yield delta
+            async with aclosing(self._serving.client.batches(request)) as batches:
+                async for deltas in batches:
+                    for delta in deltas:
+                        timer.saw(delta)
+                    yield [(first + delta.index, delta) for delta in deltas]
         finally:
             timer.end()
+
+
+def _failure(delta: Delta) -> Exception | None:
+    """What a delta that ends its request for no good reason raises."""
+    if delta.error_kind is not None:
+        return error_of(delta)
+    if delta.finish_reason in ("error", "abort"):
+        message = delta.error or "The request was aborted."
+        return ApiError(500, message, kind="server_error", code="generation_failed")
+    return None
 
 
 @dataclass

@@ -32,11 +32,11 @@ class LocalClient:
         """The model's path on this machine."""
         return self._path
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+    async def batches(self, request: Request) -> AsyncGenerator[list[Delta]]:
         """Deltas of a request; closing the generator aborts it."""
         async with aclosing(self._engine.stream(request)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
-                yield delta
+                yield [delta]
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""

@@ -70,7 +70,7 @@ class Reply:
         """As they come. Errors are ApiErrors. Closing aborts what still runs."""
         async with aclosing(self.generation.deltas()) as deltas:
             async for index, delta in deltas:
-                yield self._cut(index, delta)
+                yield self.cut(index, delta)
 
     async def collect(self) -> list[ReplyChoice]:
         """All choices, finished."""
@@ -80,7 +80,8 @@ class Reply:
                 choices[delta.index].take(delta)
         return choices
 
-    def _cut(self, index: int, delta: Delta) -> ReplyDelta:
+    def cut(self, index: int, delta: Delta) -> ReplyDelta:
+        """The next delta of `generation` in parts; for who reads that itself."""
         parts = self._parts(index, delta)
         if delta.finish_reason is None:
             return ReplyDelta(index, parts, delta)

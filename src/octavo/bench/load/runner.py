@@ -95,15 +95,14 @@ class _Sender:
         self, load: Load, mix: PromptMix, num_requests: int | None, duration_s: float | None
     ) -> tuple[list[RequestRecord], float]:
         """All records and the seconds from the first request to the last answer."""
+        prompts = iter(()) if isinstance(load, Trace) else _made(mix, num_requests)
         self._start = time.perf_counter()
         match load:
             case ClosedLoop(concurrency):
-                prompts = islice(mix.prompts(), num_requests)
                 clients = (self._client(prompts, duration_s) for _ in range(concurrency))
                 await asyncio.gather(*clients)
             case OpenLoop():
-                pairs = zip(load.moments(), mix.prompts(), strict=False)
-                await self._open(islice(pairs, num_requests), duration_s)
+                await self._open(zip(load.moments(), prompts, strict=False), duration_s)
             case Trace(entries):
                 moments = (entry.at_s for entry in entries)
                 pairs = zip(moments, mix.follow(iter(entries)), strict=False)
@@ -132,6 +131,13 @@ class _Sender:
 
     def _now(self) -> float:
         return time.perf_counter() - self._start
+
+
+def _made(mix: PromptMix, count: int | None) -> Iterator[Prompt]:
+    """Ready prompts, where their number is known: to cut a text to so many tokens takes
+    milliseconds, in which no answer would be read."""
+    prompts = islice(mix.prompts(), count)
+    return prompts if count is None else iter(list(prompts))
 
 
 def _describe(mix: PromptMix) -> str:

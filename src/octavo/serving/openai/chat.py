@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import Iterable
 from typing import Any
 
+from octavo.engine.types import Delta
 from octavo.parsing import Part, ReasoningPart, TextPart, ToolCallPart
 from octavo.serving.context import Serving
 from octavo.serving.conversation import Conversation
@@ -63,6 +63,7 @@ class ChatFormat:
         self._extras = ChatExtras(body, reply)
         self._shows_reasoning = body.include_reasoning is not False
         self._legacy = body.is_legacy
+        self._opened = False
         self._echo = body.echoed()
 
     @property
@@ -75,18 +76,15 @@ class ChatFormat:
         """Where the token counts are."""
         return self._reply.generation
 
-    async def choices(self) -> AsyncGenerator[dict[str, Any]]:
-        """The choices of chunks, one a chunk: the roles, then the texts and the reasons of the
-        ends as they come."""
-        opened = False
-        async with aclosing(self._reply.deltas()) as deltas:
-            async for delta in deltas:
-                if not opened:
-                    opened = True
-                    for index in range(self.generation.num_choices):
-                        yield _chunk(index, {"role": "assistant", "content": self._echo})
-                for choice in self._extras.chunks(delta, self._chunks(delta)):
-                    yield choice
+    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
+        """The choices of chunks, one a chunk: before the first delta the roles, then the texts and
+        the reasons of the ends as they come."""
+        if not self._opened:
+            self._opened = True
+            for each in range(self.generation.num_choices):
+                yield _chunk(each, {"role": "assistant", "content": self._echo})
+        cut = self._reply.cut(index, delta)
+        yield from self._extras.chunks(cut, self._chunks(cut))
 
     def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
         logprobs = self._logprobs(delta.raw.logprobs or [])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -101,23 +100,21 @@ class CompletionFormat:
         """Where the token counts are."""
         return self._generation
 
-    async def choices(self) -> AsyncGenerator[dict[str, Any]]:
-        """Choices of chunks as they come, with the prompt before each if it is echoed."""
-        async with aclosing(self._generation.deltas()) as deltas:
-            async for index, delta in deltas:
-                shown = self._chunk(index, delta)
-                if shown["text"] or shown["finish_reason"] or delta.token_ids:
-                    yield shown
+    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
+        """The choice of a chunk, with the prompt before the first one if it is echoed."""
+        shown = self._chunk(index, delta)
+        return [shown] if shown["text"] or shown["finish_reason"] or delta.token_ids else ()
 
     def _chunk(self, index: int, delta: Delta) -> dict[str, Any]:
         choice = Choice()
         choice.add(delta)
         if not self._generates:
             choice.text, choice.token_ids, choice.logprobs = "", [], []
-        first = index not in self._offsets
-        offset = self._offsets.get(index, 0)
-        shown = self._choice(index, choice, offset, with_prompt=first and self._echo)
-        self._offsets[index] = offset + self._length(index, choice, first and self._echo)
+        offset = self._offsets.get(index)
+        with_prompt = offset is None and self._echo
+        shown = self._choice(index, choice, offset, with_prompt)
+        length = 0 if self._num_top is None else self._length(index, choice, with_prompt)
+        self._offsets[index] = (offset or 0) + length
         return shown
 
     async def whole(self) -> dict[str, Any]:
@@ -126,7 +123,7 @@ class CompletionFormat:
         if not self._generates:
             for choice in choices:
                 choice.text, choice.token_ids, choice.logprobs = "", [], []
-        shown = [self._choice(i, choices[i], 0, self._echo) for i in self._best(choices)]
+        shown = [self._choice(i, choices[i], None, self._echo) for i in self._best(choices)]
         for index, one in enumerate(shown):
             one["index"] = index
         return {**self.head, "choices": shown, "usage": usage(self._generation)}
@@ -154,7 +151,10 @@ class CompletionFormat:
     def _prompt_ids(self, index: int) -> list[int]:
         return self._generation.requests[index // self._n].prompt_ids
 
-    def _choice(self, index: int, choice: Choice, offset: int, with_prompt: bool) -> dict[str, Any]:
+    def _choice(
+        self, index: int, choice: Choice, offset: int | None, with_prompt: bool
+    ) -> dict[str, Any]:
+        """offset: characters that earlier chunks have shown of it; None: there was none."""
         text = choice.text
         ids, positions = choice.token_ids, list[TokenLogprobs | None](choice.logprobs)
         if with_prompt:
@@ -164,14 +164,14 @@ class CompletionFormat:
             positions = [*self._generation.prompt_logprobs.get(place, ()), *positions]
         logprobs = None
         if self._num_top is not None:
-            logprobs = completion_logprobs(ids, positions, self._num_top, self._texts, offset)
+            logprobs = completion_logprobs(ids, positions, self._num_top, self._texts, offset or 0)
         return {
             "index": index,
             "text": text,
             "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
-            **self._extras(index, choice, first=offset == 0),
+            **self._extras(index, choice, first=offset is None),
         }
 
     def _extras(self, index: int, choice: Choice, first: bool) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any, Protocol
 
+from octavo.engine.types import Delta
 from octavo.serving.errors import ApiError
 from octavo.serving.generation import Generation
 from octavo.serving.json import encode
@@ -28,25 +29,33 @@ class ChunkWriter(Protocol):
         """Where the token counts are."""
         ...
 
-    def choices(self) -> AsyncGenerator[dict[str, Any]]:
-        """Choices as they come, one a chunk. Errors are ApiErrors."""
+    def choices(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
+        """The choices of the next delta, one a chunk."""
         ...
 
 
 async def event_stream(
     writer: ChunkWriter, wants_usage: bool, running_usage: bool = False
 ) -> AsyncGenerator[bytes]:
-    """Events from the first choice to [DONE]. What fails before the first one is raised; what
-    fails later becomes an error event. running_usage: every chunk has the counts so far."""
+    """Events from the first choice to [DONE]; those that come together are yielded together. What
+    fails before the first one is raised; what fails later becomes an error event. running_usage:
+    every chunk has the counts so far."""
     shared = {**writer.head, **({"usage": None} if wants_usage else {})}
-    opened = False
-    async with aclosing(writer.choices()) as choices:
+    opened, generation = False, writer.generation
+    generation.one_by_one = running_usage
+    async with aclosing(generation.batches()) as batches:
         try:
-            async for choice in choices:
-                opened = True
+            async for batch in batches:
                 if running_usage:
-                    shared["usage"] = usage(writer.generation)
-                yield sse({**shared, "choices": [choice]})
+                    shared["usage"] = usage(generation)
+                events = [
+                    sse({**shared, "choices": [choice]})
+                    for index, delta in batch
+                    for choice in writer.choices(index, delta)
+                ]
+                if events:
+                    opened = True
+                    yield b"".join(events)
         except ApiError as error:
             if not opened:
                 raise
@@ -54,7 +63,7 @@ async def event_stream(
             yield DONE
             return
     if wants_usage or asked_for_timings():
-        counts = usage(writer.generation) if wants_usage else None
+        counts = usage(generation) if wants_usage else None
         yield sse(add_timings({**writer.head, "choices": [], "usage": counts}))
     yield DONE
 
