@@ -108,7 +108,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
             "mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32
         ),
         make.mxfp4,
-        "Q5_0",
+        "MXFP4",
     ),
     "ct-nvfp4": (
         _compressed(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from octavo.errors import FormatError
-from octavo.weights.quantized.choose import HALF, scheme_for
-from octavo.weights.quantized.mxfp4 import E2M1_RANGE, E2m1Origin, e2m1
+from octavo.weights.quantized.choose import HALF
+from octavo.weights.quantized.mxfp4 import BLOCKS, E2m1Origin, E2m1Tensor, e2m1
 from octavo.weights.quantized.origins import FloatOrigin, Floats
 from octavo.weights.quantized.parts import Module
 from octavo.weights.tensor import DerivedTensor
@@ -29,7 +29,7 @@ def packed_floats(module: Module, group: int) -> DerivedTensor:
     if group == 32:
         scale.check(("U8", "F8_E8M0"), n, k // 32)
         origin = E2m1Origin(module, ".weight_packed", ".weight_scale", (n, k))
-        return DerivedTensor(name, (n, k), scheme_for(*E2M1_RANGE, 32, k), origin)
+        return E2m1Tensor(name, (n, k), BLOCKS, origin)
     scale.check(("F8_E4M3",), n, k // 16)
     module.part(".weight_global_scale").check(("F32",), 1)
     return DerivedTensor(name, (n, k), HALF, _Nvfp4Origin(module))

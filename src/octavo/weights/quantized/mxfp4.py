@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from octavo.errors import FormatError
 from octavo.weights.quantized.bits import E2M1, nibbles
-from octavo.weights.quantized.choose import scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import IntegerOrigin, Integers
+from octavo.weights.quantized.origins import GROUP, QuantizedOrigin
 from octavo.weights.quantized.parts import Module, Part
+from octavo.weights.scheme import SCHEMES, Scheme
 from octavo.weights.tensor import DerivedTensor, Tensor
 
-E2M1_RANGE = (-12, 12)
-"""Of twice a number."""
+BLOCKS = SCHEMES["MXFP4"]
+"""GGUF's blocks of it: the exponent, then the codes of columns i and i + 16 in byte i."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Mxfp4:
         module.part("_scales").check(("U8",), *blocks.shape[:-1])
         shape = (*blocks.shape[:-2], blocks.shape[-2] * 32)
         origin = E2m1Origin(module, "_blocks", "_scales", shape)
-        return E2m1Tensor(module.name, shape, scheme_for(*E2M1_RANGE, 32, shape[-1]), origin)
+        return E2m1Tensor(module.name, shape, BLOCKS, origin)
 
 
-class E2m1Origin(IntegerOrigin):
-    """Integers are twice the numbers, so scales are half the stored powers.
+class E2m1Origin(QuantizedOrigin):
+    """Codes and exponents as they are, in GGUF's order.
 
     rows: which of the stored rows, those of all experts counted through; None: all.
     """
@@ -67,15 +67,21 @@ class E2m1Origin(IntegerOrigin):
         """Some of its rows, counted from its own first."""
         return E2m1Origin(self.module, self._data, self._scales, shape, self._rows[_slice(rows)])
 
-    def integers(self) -> Integers:
-        codes = self._some(self._scales, self._shape[-1] // 32).astype(np.int32)
-        packed = self._some(self._data, self._shape[-1] // 2)
-        return Integers(
-            E2M1[nibbles(packed)].astype(np.int16), np.ldexp(np.float32(1), codes - 128)
-        )
-
     def values(self) -> NDArray[np.float32]:
-        return super().values().reshape(self._shape)
+        exponents = self._some(self._scales, self._shape[-1] // GROUP).astype(np.int32)
+        twice = E2M1[self._codes()].astype(np.float32)
+        groups = twice.reshape(*exponents.shape, GROUP)
+        return np.ldexp(groups, exponents[:, :, None] - 128).reshape(self._shape)
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        assert scheme is BLOCKS
+        exponents = self._some(self._scales, self._shape[-1] // GROUP).reshape(-1, 1)
+        codes = self._codes().reshape(-1, GROUP)
+        pairs = codes[:, :16] | codes[:, 16:] << np.uint8(4)
+        return np.concatenate([exponents, pairs], axis=1).reshape(-1)
+
+    def _codes(self) -> NDArray[np.uint8]:
+        return nibbles(self._some(self._data, self._shape[-1] // 2))
 
     def _some(self, ending: str, width: int) -> NDArray[np.uint8]:
         """The wanted rows of a part, [rows, width]; a view."""

@@ -12,7 +12,7 @@
 | compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | F16 |
 | bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
-| mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1 floats, powers of two of 32 | Q5_0 |
+| mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1, powers of two of 32 | MXFP4, exactly |
 
 "Exactly": the integers are kept, and the scales are in half precision as in the file. A scale that
 the file has in bfloat16 or float32 is rounded to half precision (1 part in 2048 at most, above
