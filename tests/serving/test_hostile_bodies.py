@@ -4,6 +4,7 @@ is named. The tables of single faults are in each protocol's own module."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,11 +92,26 @@ ROUTES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "/detokenize": ({"tokens": [97]}, ("model", "tokens", "skip_special_tokens", "x")),
     "/apply-template": ({"messages": USER}, ("model", "messages", "tools", "chat_template", "x")),
+    "/v1/rerank": (
+        {"query": "a", "documents": ["b", "c"]},
+        (
+            *("model", "query", "documents", "top_n", "return_documents", "max_tokens_per_doc"),
+            *("truncate_prompt_tokens", "use_activation", "priority", "unheard_of"),
+        ),
+    ),
+    "/v1/score": (
+        {"text_1": "a", "text_2": "b"},
+        (
+            *("model", "text_1", "text_2", "truncate_prompt_tokens", "use_activation"),
+            *("priority", "unheard_of"),
+        ),
+    ),
     "/v1/embeddings": (
         {"input": "a"},
         (
             *("model", "input", "encoding_format", "dimensions", "pooling", "normalize"),
             *("truncate_prompt_tokens", "add_special_tokens", "priority", "unheard_of"),
+            "prompt_name",
         ),
     ),
     "/v1/batches": (
@@ -103,6 +119,7 @@ ROUTES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("input_file_id", "endpoint", "completion_window", "metadata", "unheard_of"),
     ),
 }
+EMBEDS = re.compile("embed|rerank|score")
 CASES = [(path, field) for path, (_, fields) in ROUTES.items() for field in fields]
 RAW = [
     *(b"", b"{", b"[]", b"null", b"5", b'"x"', b"\xff", b"a=b", b"[" * 20_000, b'{"a":' * 300),
@@ -145,7 +162,7 @@ def send(server: LiveServer, path: str, body: dict[str, Any]) -> httpx.Response:
 
 @pytest.mark.parametrize(("path", "field"), CASES)
 def test_junk(live: LiveServer, embedder: LiveServer, path: str, field: str) -> None:
-    server = embedder if "embed" in path else live
+    server = embedder if EMBEDS.search(path) else live
     good = {**({} if path == "/v1/batches" else {"model": MODEL}), **ROUTES[path][0]}
     refused = 0
     for junk in JUNK:
@@ -176,7 +193,7 @@ ALWAYS_FINE = {"user", "metadata", "keep_alive", "service_tier"}
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_missing_fields_and_raw_bytes(live: LiveServer, embedder: LiveServer, path: str) -> None:
-    server = embedder if "embed" in path else live
+    server = embedder if EMBEDS.search(path) else live
     good = {**({} if path == "/v1/batches" else {"model": MODEL}), **ROUTES[path][0]}
     for name in good:
         answer = send(server, path, {key: good[key] for key in good if key != name})

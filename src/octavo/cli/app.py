@@ -11,6 +11,7 @@ from octavo.cli.bench import app as bench_app
 from octavo.cli.bench_serve import bench_serve
 from octavo.cli.chat.command import chat
 from octavo.cli.convert import convert
+from octavo.cli.embed import embed, rerank
 from octavo.cli.errors import OctavoGroup
 from octavo.cli.eval import app as eval_app
 from octavo.cli.inspect import inspect
@@ -44,7 +45,7 @@ def octavo(
     """Octavo: large-language-model inference on plain CPUs."""
 
 
-for command in (run, chat, serve, batch, pull, inspect, convert, plan, version):
+for command in (run, chat, serve, batch, embed, rerank, pull, inspect, convert, plan, version):
     app.command()(command)
 bench_app.command("serve")(bench_serve)
 app.add_typer(bench_app, name="bench")

@@ -51,8 +51,8 @@ def inspect(
 
 
 def kv_bytes_per_token(config: ModelConfig) -> int:
-    """Keys and values of all layers for one token, in 16-bit floats."""
-    return config.cached_per_token * KV_ELEMENT_BYTES
+    """Keys and values of all layers for one token, in 16-bit floats; an encoder keeps none."""
+    return 0 if config.encoder is not None else config.cached_per_token * KV_ELEMENT_BYTES
 
 
 def _config(checkpoint: Checkpoint) -> ModelConfig | ModelError:

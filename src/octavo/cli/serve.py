@@ -154,8 +154,12 @@ def serve(
         ),
     ] = 4 * 2**20,
     task: Annotated[
-        str, typer.Option(rich_help_panel="Engine", help="generate text, or embed it.")
-    ] = "generate",
+        str,
+        typer.Option(
+            rich_help_panel="Engine",
+            help="generate, embed or score (pairs of texts); auto: what the model is for.",
+        ),
+    ] = "auto",
     pooling: Annotated[
         str,
         typer.Option(

@@ -26,6 +26,11 @@ def check_request(
         _check_grammar(params.grammar, has_tokenizer)
     num_prompt = len(request.prompt_ids)
     max_tokens = params.max_tokens
+    if request.task != "generate" and num_prompt > max_model_len:
+        raise PromptTooLongError(
+            f"engine: the text has {num_prompt:,} tokens, but this model reads {max_model_len:,}; "
+            "shorten it, or have it cut (truncate_prompt_tokens)"
+        )
     if num_prompt + (1 if max_tokens is None else max_tokens) > max_model_len:
         asked = f" and max_tokens is {max_tokens:,}" if max_tokens else ""
         raise PromptTooLongError(
@@ -50,7 +55,7 @@ def check_task(request: Request, task: str) -> None:
 
 _WORKS = {
     "generate": "generating text",
-    "embed": "embeddings (/v1/embeddings)",
+    "embed": "embeddings (/v1/embeddings, /v1/score)",
     "score": "scoring pairs of texts (/v1/rerank, /v1/score)",
 }
 

@@ -14,10 +14,8 @@ from octavo.errors import InvalidParameterError
 def align(queries: Sequence[str], documents: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of one query with every document, or of as many queries as documents in turn."""
     if len(queries) not in (1, len(documents)) or not documents:
-        got = f"got {len(queries)} first and {len(documents)} second texts"
-        raise InvalidParameterError(
-            "text_1", f"{got}; give one, or as many as there are of the others"
-        )
+        got = f"got {len(queries)} texts and {len(documents)} of text_2"
+        raise InvalidParameterError("text_1", f"{got}; give one, or as many of both")
     repeated = list(queries) * (len(documents) if len(queries) == 1 else 1)
     return list(zip(repeated, documents, strict=True))
 

@@ -11,6 +11,7 @@ from octavo.decoding import SamplingParams
 from octavo.decoding.batch import SamplingBatch
 from octavo.decoding.build import SamplingRow, build_batch
 from octavo.engine.loading import Opened
+from octavo.errors import UnsupportedError
 from octavo.forecast.load import Load
 from octavo.forecast.memory import blocks
 
@@ -35,7 +36,10 @@ class Speed:
 
 
 def rehearse(opened: Opened, load: Load) -> Speed:
-    """Raises UnsupportedError where the backend cannot forecast."""
+    """Raises UnsupportedError where the backend cannot forecast, and for encoders, which answer
+    nothing token by token."""
+    if opened.config.encoder is not None:
+        raise UnsupportedError("forecast: the speed of encoders is not rehearsed")
     model = (opened.graph, opened.checkpoint, opened.config, opened.settings)
     rehearsal = opened.backend.rehearse(*model)
     try:

@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
 from octavo.errors import InvalidParameterError
-from octavo.serving import anthropic, errors, health, ollama, openai, page, tokens
+from octavo.serving import anthropic, errors, health, ollama, openai, page, rerank, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import complete
@@ -78,6 +78,7 @@ def create_app(
     app.include_router(ollama.router)
     app.include_router(tokens.router)
     app.include_router(openai.embeddings_router)
+    app.include_router(rerank.router)
     app.include_router(openai.files_router)
     app.include_router(openai.batches_router)
     app.include_router(health.router)

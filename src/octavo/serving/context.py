@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastapi import Request
 
+from octavo.engine.admission import refusal
 from octavo.engine.messages import Ready
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProgress, EngineState
@@ -149,12 +150,27 @@ class Serving:
             return "starting", f"tokenizer: {self._tokenizer_state}"
         return None
 
-    def check_ready(self) -> None:
-        """Raise 503 while requests cannot be taken."""
+    @property
+    def task(self) -> str:
+        """What the model does: "generate", "embed" or "score"."""
+        info = self.client.ready_info
+        return "generate" if info is None else info.task
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Tokens of one request that always fit; None until the engine has told."""
+        info = self.client.ready_info
+        return None if info is None else info.max_model_len
+
+    def check_ready(self, wanted: str = "") -> None:
+        """Raise 503 while requests cannot be taken, 400 for a task that the model does not do.
+        Scores come from a model for embeddings too."""
         waiting = self.waiting_for
         if waiting is not None:
             self.metrics.refused(waiting[0])
             raise not_ready(*waiting, self.retry_after_s)
+        if wanted not in ("", self.task) and (wanted, self.task) != ("score", "embed"):
+            raise ApiError(400, f"model: {refusal(wanted, self.task)}", param="model")
 
     def check_model(self, name: str) -> None:
         """Raise 404 for a model that is not served."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.decoding.pooling import Pooling
 from octavo.engine.embedding import EMBED_ONLY
+from octavo.engine.pairs import prompted
 from octavo.engine.types import Request
+from octavo.errors import InvalidParameterError
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.errors import invalid
 from octavo.serving.generation import Generation, new_id
@@ -23,9 +24,9 @@ MAX_INPUTS = 2048
 
 @dataclass(frozen=True)
 class EmbeddingCall:
-    """inputs: texts or token ids. truncate: how many tokens of each to use at most (the first
-    ones); 0 for as many as the context holds, None to refuse what is too long. field: what the
-    protocol calls the inputs; errors name it."""
+    """inputs: texts or token ids. prompt_name: see `LLM.embed`. truncate: how many tokens of each
+    to use at most (the first ones, and the model's end token); 0 for as many as the context holds,
+    None to refuse what is too long. field: what the protocol calls the inputs; errors name it."""
 
     inputs: list[Text]
     pooling: Pooling
@@ -34,6 +35,7 @@ class EmbeddingCall:
     priority: int = 0
     tenant: str = ""
     field: str = "input"
+    prompt_name: str | None = None
 
 
 async def embed(
@@ -67,8 +69,19 @@ async def embed(
     return [found[index] for index in range(len(requests))], generation
 
 
+def _prompted(serving: Serving, call: EmbeddingCall, text: str) -> str:
+    info, name = serving.client.ready_info, call.prompt_name
+    if info is None:
+        return text
+    try:
+        return prompted(text, info.prompts, info.default_prompt if name is None else name)
+    except InvalidParameterError as error:
+        raise invalid("prompt_name", str(error)) from None
+
+
 async def _token_ids(serving: Serving, call: EmbeddingCall, text: Text) -> list[int]:
     if isinstance(text, str):
+        text = _prompted(serving, call, text)
         tokenizer = serving.need_tokenizer(call.field)
 
         def encode() -> list[int]:
@@ -80,9 +93,16 @@ async def _token_ids(serving: Serving, call: EmbeddingCall, text: Text) -> list[
         if any(not 0 <= token < 2**31 for token in ids):
             message = f"{call.field}: holds a token id that is not in the vocabulary"
             raise invalid(call.field, message)
-    return ids if call.truncate is None else ids[: call.truncate or _max_model_len(serving)]
+    limit = None if call.truncate is None else call.truncate or serving.max_model_len
+    if limit is None or len(ids) <= limit:
+        return ids
+    return ids[:limit] if serving.tokenizer is None else serving.tokenizer.cut(ids, limit)
 
 
-def _max_model_len(serving: Serving) -> Any:
-    info = serving.client.ready_info
-    return None if info is None else info.max_model_len
+def truncation(asked: int | None) -> int | None:
+    """vLLM's truncate_prompt_tokens as `EmbeddingCall.truncate`: -1 means what fits. Raises
+    ApiError for 0."""
+    if asked == 0:
+        message = "truncate_prompt_tokens: got 0, expected at least 1, or -1 for what fits"
+        raise invalid("truncate_prompt_tokens", message)
+    return 0 if asked == -1 else asked

@@ -89,12 +89,24 @@ class Tokenizer:
             return ids
         return [*self.special.prefix_ids, *ids, *self.special.suffix_ids]
 
+    def cut(self, ids: list[int], limit: int) -> list[int]:
+        """The first `limit` ids of a text; the model's end tokens stay where they are there."""
+        suffix = list(self.special.suffix_ids)
+        if len(ids) <= limit or not suffix or ids[-len(suffix) :] != suffix or limit <= len(suffix):
+            return ids[:limit]
+        return ids[: limit - len(suffix)] + suffix
+
     def encode_pair(
-        self, first: str, second: str, limit: int | None = None
+        self,
+        first: str,
+        second: str,
+        limit: int | None = None,
+        second_limit: int | None = None,
     ) -> tuple[list[int], int]:
         """Ids of two texts as an encoder reads them together, and where the second begins.
 
         limit: at most so many ids; what is too long is cut off the second text, then off the first.
+        second_limit: ids of the second text at most.
         """
         special = self.special
         middle = special.suffix_ids if special.middle_ids is None else special.middle_ids
@@ -102,6 +114,7 @@ class Tokenizer:
             self.encode(text, add_special_tokens=False, parse_special=False)
             for text in (first, second)
         )
+        b = b[:second_limit]
         if limit is not None:
             room = limit - len(special.prefix_ids) - len(middle) - len(special.suffix_ids)
             a = a[: max(0, room)]

@@ -57,5 +57,5 @@ async def _parse(serving: Serving, request: Request, model: type[Body]) -> Body:
     data: dict[str, Any] = await read_object(request, serving.options.max_body_bytes)
     body = validate(model, keep_known(data, model.model_fields, HARMLESS, IDLE))
     serving.check_model(body.model)
-    serving.check_ready()
+    serving.check_ready("generate")
     return body

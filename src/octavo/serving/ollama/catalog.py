@@ -101,8 +101,8 @@ class Catalog:
 
 def _capabilities(serving: Serving) -> list[str]:
     """What can be asked of the model."""
-    if serving.client.options.task == "embed":
-        return ["embedding"]
+    if serving.task != "generate":
+        return ["embedding"] if serving.task == "embed" else []
     found = ["completion"]
     tokenizer = serving.tokenizer
     if tokenizer is None or not tokenizer.chat_template:

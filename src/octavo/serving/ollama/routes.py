@@ -157,13 +157,21 @@ async def embeddings(request: Request) -> Response:
     return JsonResponse({"embedding": vector.tolist()})
 
 
+_TASKS: dict[type[Any], str] = {
+    ChatRequest: "generate",
+    GenerateRequest: "generate",
+    EmbedRequest: "embed",
+    EmbeddingsRequest: "embed",
+}
+
+
 async def _parse(request: Request, model: type[Body]) -> tuple[Serving, Body]:
     serving = serving_of(request)
     data = await read_object(request, serving.options.max_body_bytes)
     kept = keep_known(drop_idle_options(data), model.model_fields, HARMLESS, IDLE)
     body = validate(model, kept)
     _check_model(serving, getattr(body, "model", None) or getattr(body, "name", None))
-    serving.check_ready()
+    serving.check_ready(_TASKS.get(model, ""))
     return serving, body
 
 

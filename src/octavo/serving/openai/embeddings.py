@@ -17,8 +17,7 @@ from octavo.serving.body import StrictModel, read_object, validate
 from octavo.serving.context import serving_of
 from octavo.serving.describe import accepts, answers
 from octavo.serving.disconnect import unless_gone
-from octavo.serving.embedding import EmbeddingCall, embed
-from octavo.serving.errors import invalid
+from octavo.serving.embedding import EmbeddingCall, embed, truncation
 from octavo.serving.generation import new_id
 from octavo.serving.json import JsonResponse
 from octavo.serving.openai.fields import drop_idle_fields
@@ -27,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
 class EmbeddingRequest(StrictModel):
-    """Body of POST /v1/embeddings. The last five fields are beyond OpenAI."""
+    """Body of POST /v1/embeddings. The last six fields are beyond OpenAI."""
 
     model: str
     input: str | list[int] | list[str] | list[list[int]]
@@ -38,6 +37,7 @@ class EmbeddingRequest(StrictModel):
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     normalize: bool | None = None
     pooling: PoolingKind | None = None
+    prompt_name: str | None = None
 
     def inputs(self) -> list[Any]:
         """The inputs as a list."""
@@ -48,17 +48,14 @@ class EmbeddingRequest(StrictModel):
 
     def call(self, tenant: str) -> EmbeddingCall:
         """What is asked for. Raises ApiError or InvalidParameterError naming the field."""
-        if self.truncate_prompt_tokens == 0:
-            message = "truncate_prompt_tokens: got 0, expected at least 1, or -1 for what fits"
-            raise invalid("truncate_prompt_tokens", message)
-        truncate = self.truncate_prompt_tokens
         return EmbeddingCall(
             inputs=self.inputs(),
-            pooling=Pooling(self.pooling, self.dimensions, self.normalize is not False),
-            truncate=0 if truncate == -1 else truncate,
+            pooling=Pooling(self.pooling, self.dimensions, self.normalize),
+            truncate=truncation(self.truncate_prompt_tokens),
             add_special_tokens=self.add_special_tokens is not False,
             priority=self.priority or 0,
             tenant=tenant,
+            prompt_name=self.prompt_name,
         )
 
 
@@ -96,7 +93,7 @@ async def embeddings(request: Request) -> Response:
     data = await read_object(request, serving.options.max_body_bytes)
     body = validate(EmbeddingRequest, drop_idle_fields(data, EmbeddingRequest.model_fields))
     serving.check_model(body.model)
-    serving.check_ready()
+    serving.check_ready("embed")
     call = body.call(str(getattr(request.state, "tenant", "")))
     vectors, generation = await unless_gone(request.receive, embed(serving, call))
     count = generation.num_prompt_tokens

@@ -77,7 +77,7 @@ async def _parse(serving: Serving, request: Request, model: type[Fields]) -> Fie
     data = await read_object(request, serving.options.max_body_bytes)
     body = validate(model, drop_idle_fields(data, model.model_fields))
     serving.check_model(body.model)
-    serving.check_ready()
+    serving.check_ready("generate")
     record = current_record()
     if body.return_metrics and record is not None:
         record.ask_for_timings()

@@ -27,7 +27,7 @@ MAX_TOOLS = 128
 async def reply_of(serving: Serving, request: pb.GenerateRequest, origin: Origin) -> Reply:
     """The answer, not begun yet. Raises ApiError or OctavoError naming what is wrong."""
     serving.check_model(request.model or serving.names[0])
-    serving.check_ready()
+    serving.check_ready("generate")
     shared: Any = {
         "tenant": origin.tenant,
         "deadline_s": origin.deadline_s,

@@ -143,5 +143,5 @@ async def _parse(serving: Serving, request: Request, model: type[Body]) -> Body:
     data = with_types(await read_object(request, serving.options.max_body_bytes))
     body = validate(model, keep_known(data, model.model_fields, HARMLESS, IDLE))
     serving.check_model(body.model or serving.names[0])
-    serving.check_ready()
+    serving.check_ready("generate")
     return body
