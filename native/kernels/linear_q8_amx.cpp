@@ -8,61 +8,37 @@
 // after its own, else 32) against the float steps: 3 instructions a row, 4 with mins (26 or 34
 // cycles). With AVX-512 VNNI the same takes 64 products a pipe pair, and these steps on the same
 // pipes.
-#include "kernels/kernels_amx.h"
+#include "kernels/kernel_table.h"
 
 #if defined(__AMX_INT8__)
 
 #include <array>
 #include <utility>
 
+#include "kernels/amx_tiles.h"
 #include "kernels/kernels_avx512.h"
 #include "kernels/panel_views_zmm.h"
 
 namespace octavo {
 namespace {
 
-// Assembly and not intrinsics: those of GCC 12 let stores drift past a tile's load.
-#define OCTAVO_TILE_LOAD(tile, base, stride) \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(base), "r"(int64_t{stride}) : "memory")
-#define OCTAVO_TILE_STORE(tile, base) \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(base), "r"(int64_t{64}) : "memory")
-// c = 0, then c += a * b of signed bytes.
-#define OCTAVO_TILE_PRODUCT(c, a, b)                        \
-  asm volatile("tilezero %%tmm" #c                          \
-               "\n\t"                                       \
-               "tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c \
-               :                                            \
-               :                                            \
-               :)
-
-constexpr int kTileRows = 16;
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
+constexpr int kTileRows = kAmxRows;
 
 // Tiles 0 and 1 are sums; 2 and 3 hold activations, 4 and 5 weights, of `columns` columns.
-constexpr TileConfig tile_config(int columns) {
-  TileConfig config;
-  for (int i = 0; i < 6; ++i) {
-    config.rows[i] = static_cast<uint8_t>(i < 4 ? kTileRows : columns / 4);
-    config.row_bytes[i] = static_cast<uint16_t>(i == 2 || i == 3 ? columns : 64);
+constexpr TileShapes tile_shapes(int columns) {
+  TileShapes shapes;
+  for (int i = 0; i < 2; ++i) {
+    shapes.shape(i, kTileRows, kAmxBytes);
+    shapes.shape(2 + i, kTileRows, columns);
+    shapes.shape(4 + i, columns / 4, kAmxBytes);
   }
-  return config;
+  return shapes;
 }
 
 template <int kColumns>
-void open_tiles() {
-  static constexpr TileConfig kConfig = tile_config(kColumns);
-  asm volatile("ldtilecfg %0" : : "m"(kConfig));
-}
-
-void close_tiles() {
-  asm volatile("tilerelease");
+void open_for() {
+  static constexpr TileShapes kShapes = tile_shapes(kColumns);
+  open_tiles(kShapes);
 }
 
 // Where the sums of a row pass through memory.
@@ -86,20 +62,22 @@ OCTAVO_INLINE void multiply(const uint8_t* q, const uint8_t* lines) {
   if constexpr (i == 0) {
     OCTAVO_TILE_LOAD(2, q, kGroup);
     OCTAVO_TILE_LOAD(4, lines, 64);
-    OCTAVO_TILE_PRODUCT(0, 2, 4);
+    OCTAVO_TILE_ZERO(0);
+    OCTAVO_TILE_ADD_BYTES(0, 2, 4);
   } else {
     OCTAVO_TILE_LOAD(3, q, kGroup);
     OCTAVO_TILE_LOAD(5, lines, 64);
-    OCTAVO_TILE_PRODUCT(1, 3, 5);
+    OCTAVO_TILE_ZERO(1);
+    OCTAVO_TILE_ADD_BYTES(1, 3, 5);
   }
 }
 
 template <int i>
 OCTAVO_INLINE void take(Sums& sums) {
   if constexpr (i == 0) {
-    OCTAVO_TILE_STORE(0, sums.at);
+    OCTAVO_TILE_STORE(0, sums.at, kAmxBytes);
   } else {
-    OCTAVO_TILE_STORE(1, sums.at);
+    OCTAVO_TILE_STORE(1, sums.at, kAmxBytes);
   }
 }
 
@@ -251,10 +229,10 @@ ExpandedKernels expanded_kernels(SourceType source) {
     kernels.close = close_tiles;
     if constexpr (F::kHalves) {
       kernels.tiles = tiles<Halves>(kRows);
-      kernels.open = open_tiles<kGroup / 2>;
+      kernels.open = open_for<kGroup / 2>;
     } else {
       kernels.tiles = F::kMin ? tiles<MinGroups>(kRows) : tiles<PlainGroups>(kRows);
-      kernels.open = open_tiles<kGroup>;
+      kernels.open = open_for<kGroup>;
     }
   });
   return kernels;
@@ -262,7 +240,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
 
 // The most that tiles of 64 columns reach.
 int64_t int8_loop(int64_t loops, int) {
-  open_tiles<64>();
+  open_for<64>();
   alignas(64) static constexpr uint8_t kZeros[1024] = {};
   OCTAVO_TILE_LOAD(2, kZeros, 64);
   OCTAVO_TILE_LOAD(4, kZeros, 64);
@@ -270,16 +248,13 @@ int64_t int8_loop(int64_t loops, int) {
   for (int64_t i = 0; i < loops; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kProducts / 2; ++j) {
-      asm volatile("tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttdpbssd %%tmm4, %%tmm2, %%tmm1" : : :);
+      OCTAVO_TILE_ADD_BYTES(0, 2, 4);
+      OCTAVO_TILE_ADD_BYTES(1, 2, 4);
     }
   }
   close_tiles();
   return loops * kProducts * 2 * kTileRows * kPanelRows * 64;
 }
-
-#undef OCTAVO_TILE_LOAD
-#undef OCTAVO_TILE_STORE
-#undef OCTAVO_TILE_PRODUCT
 
 }  // namespace
 

@@ -124,8 +124,8 @@ class Attention {
     for (int r = 0; r < rows_; ++r) {
       softmax(r, sees_[r].from(base), blocks, max_row + r, sum_row + r);
     }
-    for (int r = 0; r < rows_; r += kMicroRows) {
-      const int n = std::min(kMicroRows, rows_ - r);
+    for (int r = 0; r < rows_; r += kRows) {
+      const int n = std::min(kRows, rows_ - r);
       const float* p = scores_ + r * kScoresStride;
       const Range keys = span(r, n, blocks, base);
       if constexpr (kLatent) {
@@ -148,8 +148,8 @@ class Attention {
   void block_scores(const ChunkBlocks& blocks, int b, int base) {
     const int first = base + b * kBlockTokens;
     const uint8_t* ahead = blocks.ahead[b];
-    for (int r = 0; r < rows_; r += kMicroRows) {
-      const int n = std::min(kMicroRows, rows_ - r);
+    for (int r = 0; r < rows_; r += kRows) {
+      const int n = std::min(kRows, rows_ - r);
       if (sees_[r].begin >= first + kBlockTokens || sees_[r + n - 1].end <= first) continue;
       Math::scores(n, q_ + r * d_, d_, head_dim_, blocks.at[b],
                    scores_ + r * kScoresStride + b * kBlockTokens, ahead);
@@ -225,6 +225,15 @@ class Attention {
     return weight[0];
   }
 
+  // Rows that meet keys and values together.
+  static constexpr int kRows = [] {
+    if constexpr (requires { Math::kRows; }) {
+      return Math::kRows;
+    } else {
+      return kMicroRows;
+    }
+  }();
+  static_assert(kTileRows % kRows == 0);
   // Keys and values are the same rows of the cache.
   static constexpr bool kLatent = requires { &Math::load_latent_query; };
 

@@ -138,6 +138,7 @@ inline void pair_values_rows(int rows, const float* p, int64_t d, const ChunkBlo
 
 struct PairedMath {
   using Query = float;  // a row's first head_dim / 2 words hold pairs
+  struct Ready {};
   static constexpr int64_t half_bytes(int64_t d) { return kBlockTokens * d * 2; }
 
   static void load_query(const float* q, int64_t head_dim, int64_t d, float scale, Query* out) {
@@ -179,16 +180,21 @@ void kv_write_paired(const float* k, const float* v, uint8_t* block, int64_t hea
   for (int64_t i = 0; i < d; ++i) vt[2 * i] = float_to_bf16(wide[i]);
 }
 
-void attend_paired(const AttentionTask& task, KvType type, float* scratch) {
+// Attention on a bf16 cache by Math, which may need the thread to get ready for it; others as ever.
+template <class Math>
+void attend_by(const AttentionTask& task, KvType type, float* scratch) {
   if (type != KvType::kBF16 || task.latent_dim > 0) return attend(task, type, scratch);
-  Attention<PairedMath>(task, scratch).run();
+  [[maybe_unused]] const typename Math::Ready ready;
+  Attention<Math>(task, scratch).run();
 }
-void attend_chunk_paired(const AttentionTask& task, KvType type, float* scratch, int chunk,
-                         float* partial) {
+template <class Math>
+void attend_chunk_by(const AttentionTask& task, KvType type, float* scratch, int chunk,
+                     float* partial) {
   if (type != KvType::kBF16 || task.latent_dim > 0) {
     return attend_chunk(task, type, scratch, chunk, partial);
   }
-  Attention<PairedMath>(task, scratch).run_chunk(chunk, partial);
+  [[maybe_unused]] const typename Math::Ready ready;
+  Attention<Math>(task, scratch).run_chunk(chunk, partial);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "runtime/kernels.h"
 
 #include <cstring>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "kernels/panel.h"
 
@@ -11,6 +14,17 @@ extern const RuntimeKernels kernels_scalar;
 extern const RuntimeKernels kernels_avx2;
 extern const RuntimeKernels kernels_avx512;
 extern const RuntimeKernels kernels_avx512_bf16;
+extern const RuntimeKernels kernels_amx;
+
+namespace {
+
+// Tiles of bf16 pairs: leaf 7, bit 22 of edx.
+bool has_amx_bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 1) != 0;
+}
+
+}  // namespace
 #elif defined(__aarch64__)
 extern const RuntimeKernels kernels_neon;
 #endif
@@ -18,7 +32,9 @@ extern const RuntimeKernels kernels_neon;
 const RuntimeKernels& runtime_kernels() {
 #if defined(__x86_64__)
   const char* isa = active_isa();
-  if (std::strcmp(isa, "avx512") == 0 || std::strcmp(isa, "amx") == 0) {
+  const bool tiles = std::strcmp(isa, "amx") == 0;
+  if (tiles && __builtin_cpu_supports("avx512bf16") && has_amx_bf16()) return kernels_amx;
+  if (tiles || std::strcmp(isa, "avx512") == 0) {
     return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
   }
   // 256-bit VNNI serves the products alone.

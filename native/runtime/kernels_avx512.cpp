@@ -16,13 +16,28 @@ const RuntimeKernels kernels_avx512 = {
 
 // Where the processor multiplies bf16 pairs, a bf16 cache is kept in pairs and is the default.
 extern const RuntimeKernels kernels_avx512_bf16;
-const RuntimeKernels kernels_avx512_bf16 = {
-    "avx512",     KvType::kBF16,   rms_norm,       silu_mul,
-    gelu_mul,     gelu_erf_mul,    clamped_swiglu, silu,
-    gelu,         gelu_erf,        tanh_rows,      softcap,
-    add_rows,     mul_rows,        scale_rows,     add_scaled,
-    rope,         kv_write_paired, attend_paired,  attend_chunk_paired,
-    attend_merge, latent_write};
+const RuntimeKernels kernels_avx512_bf16 = {"avx512",
+                                            KvType::kBF16,
+                                            rms_norm,
+                                            silu_mul,
+                                            gelu_mul,
+                                            gelu_erf_mul,
+                                            clamped_swiglu,
+                                            silu,
+                                            gelu,
+                                            gelu_erf,
+                                            tanh_rows,
+                                            softcap,
+                                            add_rows,
+                                            mul_rows,
+                                            scale_rows,
+                                            add_scaled,
+                                            rope,
+                                            kv_write_paired,
+                                            attend_by<PairedMath>,
+                                            attend_chunk_by<PairedMath>,
+                                            attend_merge,
+                                            latent_write};
 
 }  // namespace octavo
 #endif
