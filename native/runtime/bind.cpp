@@ -34,7 +34,7 @@ EmbedBy embed_by(const std::string& name) {
 
 StepView view(const Ints& tokens, const Ints& positions, const Ints& slots, const Ints& query_start,
               const Ints& seq_len, const Ints2& block_table, const Ints& logit_rows,
-              const Ints& types) {
+              const Ints& types, const Ints& adapters) {
   StepView s;
   s.tokens = tokens.data();
   s.positions = positions.data();
@@ -44,13 +44,15 @@ StepView view(const Ints& tokens, const Ints& positions, const Ints& slots, cons
   s.block_table = block_table.data();
   s.logit_rows = logit_rows.data();
   s.types = types.shape(0) == 0 ? nullptr : types.data();
+  s.adapters = adapters.shape(0) == 0 ? nullptr : adapters.data();
   s.num_tokens = static_cast<int32_t>(tokens.shape(0));
   s.num_seqs = static_cast<int32_t>(seq_len.shape(0));
   s.num_rows = static_cast<int32_t>(logit_rows.shape(0));
   s.table_width = static_cast<int32_t>(block_table.shape(1));
   const size_t t = tokens.shape(0), n = seq_len.shape(0);
   if (positions.shape(0) != t || slots.shape(0) != t || query_start.shape(0) != n + 1 ||
-      block_table.shape(0) < n || n == 0 || (s.types != nullptr && types.shape(0) != t)) {
+      block_table.shape(0) < n || n == 0 || (s.types != nullptr && types.shape(0) != t) ||
+      (s.adapters != nullptr && adapters.shape(0) != n)) {
     throw std::invalid_argument("executor: the arrays of a step disagree in length");
   }
   return s;
@@ -288,6 +290,8 @@ void bind_instructions(nb::class_<Executor>& c) {
 
 }  // namespace
 
+void bind_adapters(nb::class_<Executor>& c);  // bind_adapters.cpp
+
 void bind_executor(nb::module_& m) {
   m.def("preferred_kv_dtype",
         [] { return runtime_kernels().preferred_kv == KvType::kBF16 ? "bf16" : "f16"; });
@@ -349,9 +353,9 @@ void bind_executor(nb::module_& m) {
   c.def(
       "forward",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, Ints types, FloatRows out) {
-        const StepView s =
-            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows, types);
+         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, FloatRows out) {
+        const StepView s = view(tokens, positions, slots, query_start, seq_len, block_table,
+                                logit_rows, types, adapters);
         if (out.shape(0) < logit_rows.shape(0) ||
             static_cast<int64_t>(out.shape(1)) != e.output_width()) {
           throw std::invalid_argument("executor: the logits array has the wrong shape");
@@ -361,13 +365,13 @@ void bind_executor(nb::module_& m) {
         e.run(s, data);
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "types"_a, "out"_a);
+      "logit_rows"_a, "types"_a, "adapters"_a, "out"_a);
   c.def(
       "step",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, Ints types, const NativeBatch& batch) {
-        const StepView s =
-            view(tokens, positions, slots, query_start, seq_len, block_table, logit_rows, types);
+         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, const NativeBatch& batch) {
+        const StepView s = view(tokens, positions, slots, query_start, seq_len, block_table,
+                                logit_rows, types, adapters);
         batch.check_vocab(e.output_width());
         ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()));
         {
@@ -377,8 +381,9 @@ void bind_executor(nb::module_& m) {
         return result.take();
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "types"_a, "batch"_a);
+      "logit_rows"_a, "types"_a, "adapters"_a, "batch"_a);
   bind_instructions(c);
+  bind_adapters(c);
   bind_experts(c);
 }
 

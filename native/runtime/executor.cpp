@@ -151,6 +151,22 @@ void Executor::add(std::unique_ptr<Instruction> instruction) {
   program_.push_back(std::move(instruction));
 }
 
+size_t Executor::enable_adapters(int64_t max_rank, int64_t places) {
+  require(max_rank > 0 && places > 0, "adapters need a rank and a place");
+  adapters_ = std::make_unique<Adapters>(std::max(max_tokens_, max_rows_), max_rank, places);
+  context_.adapters = adapters_.get();
+  return adapters_->bytes();
+}
+
+void Executor::load_adapter(int number, const std::vector<RawLowRank>& changes) {
+  require(adapters_ != nullptr, "adapters are not enabled");
+  adapters_->load(number, changes, matrices_);
+}
+
+void Executor::unload_adapter(int number) {
+  if (adapters_ != nullptr) adapters_->unload(number);
+}
+
 size_t Executor::define_kv(const KvLayers& layers, KvType type, bool one_at_a_time) {
   kv_.type = type;
   kv_.layers.clear();
@@ -309,6 +325,11 @@ void Executor::run_step(const StepView& step, float* logits, const SamplingView*
   context_.logits_width = output_width_;
   context_.sampling = sampling;
   context_.samples = samples;
+  if (adapters_ != nullptr) {
+    adapters_->prepare(step);
+  } else {
+    require(step.adapters == nullptr, "adapters are not enabled");
+  }
   seal();
   std::fill(ends_.begin(), ends_.end(), TimePoint::min());
   const uint32_t tag = pool_.next_tag();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/adapters.h"
 #include "runtime/arena.h"
 #include "runtime/claims.h"
 #include "runtime/instructions.h"
@@ -53,6 +54,13 @@ class Executor {
   void allocate_arena(size_t bytes);
 
   void add(std::unique_ptr<Instruction> instruction);
+
+  // Adapters of at most this rank, changing at most `places` products of one instruction. Returns
+  // the bytes that this takes; adapters themselves come on top.
+  size_t enable_adapters(int64_t max_rank, int64_t places);
+  void load_adapter(int number, const std::vector<RawLowRank>& changes);
+  void unload_adapter(int number);
+
   // A table is read by token id: others are an error.
   void limit_tokens(int table);
   // A table is read by position + offset: later positions are an error.
@@ -109,6 +117,7 @@ class Executor {
   std::vector<size_t> matrix_offsets_;
   size_t weight_bytes_ = 0;
   Arena weights_;
+  std::unique_ptr<Adapters> adapters_;  // null: none can be loaded
   std::vector<Buffer> buffers_;
   enum class Form { kFloat, kQuantized, kScratch };
   struct Location {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/adapters.h"
 #include "runtime/instructions.h"
 
 namespace octavo {
@@ -51,6 +52,13 @@ void add_bias(const std::vector<float>& bias, int64_t column, int64_t n, float* 
   }
 }
 
+// What adapters add to panels [begin, end); out: row 0, the first column of panel begin.
+inline void add_adapters(const RunContext& ctx, Rows rows, size_t place, int matrix, int64_t begin,
+                         int64_t end, float* out, int64_t ld) {
+  if (ctx.adapters == nullptr || ctx.adapters->runs(rows).empty()) return;
+  ctx.adapters->add(rows, static_cast<int64_t>(place), matrix, begin, end, out, ld);
+}
+
 class Linear : public Instruction {
  public:
   explicit Linear(LinearSpec spec) : s_(std::move(spec)) {}
@@ -79,8 +87,7 @@ class Linear : public Instruction {
 
   void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
     const Item& i = items_[item];
-    const LinearPart& p = s_.parts[i.part];
-    part(ctx, scratch, p, (*ctx.matrices)[p.matrix], rows_, i.begin, i.end);
+    part(ctx, scratch, i.part, (*ctx.matrices)[s_.parts[i.part].matrix], rows_, i.begin, i.end);
   }
 
  private:
@@ -90,8 +97,9 @@ class Linear : public Instruction {
     int64_t end;
   };
 
-  void part(RunContext& ctx, ThreadScratch& scratch, const LinearPart& p, const PanelMatrix& w,
+  void part(RunContext& ctx, ThreadScratch& scratch, size_t place, const PanelMatrix& w,
             int64_t rows, int64_t begin, int64_t end) {
+    const LinearPart& p = s_.parts[place];
     const Buffer& in = ctx.buffer(s_.in);
     const bool to_logits = p.out < 0;
     float* out = to_logits ? ctx.logits : ctx.buffer(p.out).f32;
@@ -101,6 +109,7 @@ class Linear : public Instruction {
       product(in, w, 0, rows, begin, end, out + p.column, ldo);
       const int64_t c = begin * kPanelRows;
       add_bias(p.bias, c, columns(w, begin, end), out + p.column + c, ldo, rows);
+      add_adapters(ctx, s_.rows, place, p.matrix, begin, end, out + p.column + c, ldo);
       return;
     }
     const Buffer& res = ctx.buffer(p.residual);
@@ -110,6 +119,7 @@ class Linear : public Instruction {
       const int64_t ld = (e - b) * kPanelRows;
       product(in, w, 0, rows, b, e, scratch.tile - c, ld);
       add_bias(p.bias, c, n, scratch.tile, ld, rows);
+      add_adapters(ctx, s_.rows, place, p.matrix, b, e, scratch.tile, ld);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t at = p.column + c;
         ctx.kernels->add(res.f32 + r * res.width + at, scratch.tile + r * ld, out + r * ldo + at,
@@ -161,6 +171,8 @@ class Gated : public Instruction {
     product(in, up, 0, rows, begin, end, u - c, ld);
     add_bias(s_.gate_bias, c, n, g, ld, rows);
     add_bias(s_.up_bias, c, n, u, ld, rows);
+    add_adapters(ctx, s_.rows, 0, s_.gate, begin, end, g, ld);
+    add_adapters(ctx, s_.rows, 1, s_.up, begin, end, u, ld);
     for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, r, c, n);
   }
 

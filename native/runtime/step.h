@@ -21,11 +21,12 @@ struct StepView {
   const int32_t* seq_len = nullptr;
   const int32_t* block_table = nullptr;
   const int32_t* logit_rows = nullptr;
-  const int32_t* types = nullptr;  // null: all 0
-  int32_t num_tokens = 0;          // T
-  int32_t num_seqs = 0;            // S
-  int32_t num_rows = 0;            // R
-  int32_t table_width = 0;         // B
+  const int32_t* types = nullptr;     // null: all 0
+  const int32_t* adapters = nullptr;  // null: none; of each sequence, -1: none
+  int32_t num_tokens = 0;             // T
+  int32_t num_seqs = 0;               // S
+  int32_t num_rows = 0;               // R
+  int32_t table_width = 0;            // B
 };
 
 // Activations between instructions: float rows, or quantized rows, in the arena; or scratch memory
@@ -56,6 +57,8 @@ struct KvMemory {
 
 enum class Rows : int32_t { kTokens, kLogits };
 
+class Adapters;
+
 // Everything a running instruction may read. One per executor, refreshed each step.
 struct RunContext {
   StepView step;
@@ -64,6 +67,7 @@ struct RunContext {
   KvMemory* kv = nullptr;
   std::vector<Buffer>* buffers = nullptr;
   std::vector<PanelMatrix>* matrices = nullptr;
+  Adapters* adapters = nullptr;            // null: none can be loaded
   const SamplingView* sampling = nullptr;  // null: the step ends with the logits
   const SampleOut* samples = nullptr;
   float* logits = nullptr;  // [R][logits_width], where the program's output goes

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.decoding.batch import SampleResult, SamplingBatch
-from octavo.errors import UnsupportedError
+from octavo.errors import BackendError, UnsupportedError
 from octavo.graph.graph import Graph
 from octavo.models.config import ModelConfig
+from octavo.weights.adapter import Adapter
 from octavo.weights.tensor import Checkpoint
 
 Ints = NDArray[np.int32]
@@ -31,7 +32,8 @@ class Step:
     cached tokens after the step, the new ones included. A slot is block_id * block_size + offset.
     block_table rows are padded with zeros. logit_rows index the T rows and may repeat (samples that
     share a prompt draw from one row). types: the segment of each token, for models that embed it;
-    None for all of the first.
+    None for all of the first. adapters: the number of each sequence's adapter, -1 for none; None
+    where no sequence has one.
     """
 
     tokens: Ints  # [T]
@@ -42,6 +44,7 @@ class Step:
     block_table: Ints  # [S, B]
     logit_rows: Ints  # [R]
     types: Ints | None = None  # [T]
+    adapters: Ints | None = None  # [S]
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,14 @@ class Executable(ABC):
     def copy_blocks(self, pairs: Ints) -> None:
         """Copy whole KV blocks: pairs [n, 2] of (source id, target id). Before the next step."""
 
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        """Make an adapter ready for steps that name it by `number`; needs a max_adapter_rank of at
+        least its own. Raises BackendError where that cannot be."""
+        raise BackendError("backend: adapters are not supported by this backend")
+
+    def unload_adapter(self, number: int) -> None:  # noqa: B027  nothing was loaded
+        """Free an adapter that no later step names. Unknown numbers are ignored."""
+
     def close(self) -> None:  # noqa: B027  an executable without resources has nothing to do
         """Free weights, KV memory and threads. Idempotent."""
 
@@ -94,6 +105,7 @@ class BackendOptions:
     "int8" (one scale per token and KV head). A backend may decline some.
     num_threads: 0 chooses from affinity, cgroup quota and cores.
     max_tokens, max_seqs: largest T and S (and R) of a step.
+    max_adapter_rank: largest rank of an adapter's changes; 0: none are loaded, ever.
     """
 
     weights: str = "native"
@@ -102,6 +114,7 @@ class BackendOptions:
     block_size: int = 32
     max_tokens: int = 512
     max_seqs: int = 64
+    max_adapter_rank: int = 0
 
 
 class Rehearsal(ABC):

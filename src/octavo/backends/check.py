@@ -59,6 +59,9 @@ def _check_shapes(step: Step) -> None:
     types = step.types
     if types is not None and (types.dtype != np.int32 or types.shape != step.tokens.shape):
         _fail("types", f"{types.dtype} {list(types.shape)}", f"int32 [{tokens}]")
+    adapters = step.adapters
+    if adapters is not None and (adapters.dtype != np.int32 or adapters.shape != (seqs,)):
+        _fail("adapters", f"{adapters.dtype} {list(adapters.shape)}", f"int32 [{seqs}]")
     sizes = {"positions": tokens, "slots": tokens, "block_table": seqs, "query_start": seqs + 1}
     for name, size in sizes.items():
         if len(getattr(step, name)) != size:

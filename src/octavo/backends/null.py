@@ -28,6 +28,7 @@ from octavo.decoding.batch import SampleResult, SamplingBatch
 from octavo.errors import BackendError
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig
+from octavo.weights.adapter import Adapter
 from octavo.weights.tensor import Checkpoint
 
 NextToken = Callable[[int, int], int]
@@ -87,7 +88,14 @@ class NullExecutable(Executable):
         self._script = script
         self._step_s = step_s
         self._noise = np.random.default_rng(0).random(config.vocab_size, np.float32)
+        self.adapters: dict[int, Adapter] = {}
         self.allocate_kv(0)
+
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        self.adapters[number] = adapter
+
+    def unload_adapter(self, number: int) -> None:
+        self.adapters.pop(number, None)
 
     def allocate_kv(self, num_blocks: int) -> None:
         slots = num_blocks * self.block_size
@@ -97,6 +105,10 @@ class NullExecutable(Executable):
 
     def forward(self, step: Step) -> Floats:
         check_step(step, self._limits())
+        if step.adapters is not None:
+            unknown = set(step.adapters.tolist()) - {-1, *self.adapters}
+            if unknown:
+                raise BackendError(f"null: adapters {sorted(unknown)} are not loaded")
         time.sleep(self._step_s)
         self.steps.append(len(step.tokens))
         self._tokens[step.slots] = step.tokens

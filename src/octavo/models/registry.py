@@ -162,7 +162,7 @@ def config_from(checkpoint: Checkpoint) -> ModelConfig:
 
 def fit_tensors(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with its tensors as the family's graph wants them; views, not copies."""
-    fit = _family_by_key(config).fit
+    fit = family_of(config).fit
     if fit is None:
         return checkpoint
     return replace(checkpoint, tensors=fit(config, checkpoint))
@@ -171,10 +171,11 @@ def fit_tensors(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
 def build_graph(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Graph:
     """The checked graph of a model, of tensors that `fit_tensors` gave. Raises FormatError listing
     every tensor that is missing, unexpected or of a wrong shape."""
-    return _family_by_key(config).build(config, tensors)
+    return family_of(config).build(config, tensors)
 
 
-def _family_by_key(config: ModelConfig) -> Family:
+def family_of(config: ModelConfig) -> Family:
+    """The family that a config was read for."""
     for family in FAMILIES:
         if family.key == config.architecture:
             return family

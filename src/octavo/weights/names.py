@@ -26,7 +26,7 @@ from octavo.weights.names_deepseek import DEEPSEEK
 from octavo.weights.names_experts import MIXTURES
 from octavo.weights.naming import ATTENTION as _ATTENTION
 from octavo.weights.naming import GATED_MLP as _GATED_MLP
-from octavo.weights.naming import FamilyNames, map_by
+from octavo.weights.naming import FamilyNames, canonical_by, map_by
 
 _LLAMA = FamilyNames(
     {
@@ -243,6 +243,11 @@ FAMILIES: dict[str, FamilyNames] = {
     ),
 }
 """Keyed by config.json's model_type. A new family adds its entry here."""
+
+
+def canonical_name(name: str, model_type: str, num_layers: int) -> str | None:
+    """The canonical name of one stored tensor; None for one that such a model does not have."""
+    return canonical_by(FAMILIES[model_type], name, num_layers)
 
 
 def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str]:

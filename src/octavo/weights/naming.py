@@ -103,6 +103,11 @@ def map_by(
     return mapped
 
 
+def canonical_by(family: FamilyNames, name: str, num_layers: int) -> str | None:
+    """The canonical name of one stored tensor; None for one that the family does not have."""
+    return _canonical(_usual(name, family), family, num_layers)
+
+
 def _usual(name: str, family: FamilyNames) -> str:
     name = name.removeprefix(family.strip)
     for old, new in family.rename:

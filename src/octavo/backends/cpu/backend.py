@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from octavo import machine
 from octavo._native import Executor, preferred_kv_dtype
 from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
+from octavo.backends.cpu.adapters import most_places, with_adapters
 from octavo.backends.cpu.emit import Emitter
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.cpu.lower import lower
@@ -98,9 +99,17 @@ class _Compilation:
         self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
         self.matrices = self._plan_matrices()
         self.regions: list[Region] = lower(self.graph, self._is_quantized)
+        self.adapter_bytes = self._enable_adapters()
         self.mixtures = {r.scratch: r for r in self.regions if isinstance(r, ExpertsRegion)}
         self.placement: Placement = place(self.regions, self._size_of)
         self.kv_block_bytes = self._define_kv()
+
+    def _enable_adapters(self) -> int:
+        rank = self.options.max_adapter_rank
+        if not rank:
+            return 0
+        self.regions = with_adapters(self.regions)
+        return self.executor.enable_adapters(rank, most_places(self.regions))
 
     def is_of(self, graph: Graph, checkpoint: Checkpoint, options: BackendOptions) -> bool:
         """Whether this is the compilation of just these."""
@@ -111,7 +120,10 @@ class _Compilation:
         logits = self.options.max_seqs * self.width * 4
         return MemoryPlan(
             weight_bytes=self.executor.weight_bytes,
-            arena_bytes=self.placement.arena_bytes + logits + self.executor.scratch_bytes,
+            arena_bytes=self.placement.arena_bytes
+            + logits
+            + self.executor.scratch_bytes
+            + self.adapter_bytes,
             kv_bytes_per_block=self.kv_block_bytes,
             notes=self._expansions(),
         )
@@ -158,7 +170,9 @@ class _Compilation:
     def executable(self, config: ModelConfig, executor: Executor) -> CpuExecutable:
         """The executor behind the contract."""
         plan, streamed = self.plan(), self.streamed_bytes()
-        return CpuExecutable(executor, config, self.options, plan, self.width, streamed)
+        changeable = {n.inputs[1] for n in self.graph.nodes if n.op is Op.LINEAR}
+        ids = {v.name: m[0] for v, m in self.matrices.items() if v in changeable}
+        return CpuExecutable(executor, config, self.options, plan, self.width, streamed, ids)
 
     def finish(self, pack: bool = True) -> Executor:
         """Pack the weights and emit the program. Unpacked, weights are zeros that take no memory:

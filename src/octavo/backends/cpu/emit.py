@@ -23,6 +23,7 @@ from octavo.backends.cpu.regions import (
     LatentAttentionRegion,
     LatentWriteRegion,
     LinearRegion,
+    LowRankRegion,
     MeanRegion,
     NormRegion,
     OutputRegion,
@@ -78,6 +79,9 @@ class Emitter:
             case LinearRegion():
                 parts = [self._part(p) for p in region.products]
                 e.linear(region.rows, self._id(region.source), parts)
+            case LowRankRegion() as r:
+                matrices = [self._matrix_of(weight) for weight in r.weights]
+                e.low_rank(r.rows, self._id(r.source), matrices)
             case GatedRegion():
                 self._gated(region)
             case HeadsRegion():

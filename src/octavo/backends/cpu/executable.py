@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from octavo._native import Executor
 from octavo._native import SamplingBatch as NativeBatch
 from octavo.backends.base import BackendOptions, Executable, Floats, Ints, MemoryPlan, Step
+from octavo.backends.cpu import adapters
 from octavo.decoding.batch import SampleResult, SamplingBatch
 from octavo.errors import BackendError
 from octavo.models.config import ModelConfig
+from octavo.weights.adapter import Adapter
 
 
 class CpuExecutable(Executable):
@@ -26,14 +28,17 @@ class CpuExecutable(Executable):
         plan: MemoryPlan,
         width: int,
         streamed_bytes: int,
+        matrix_of: Mapping[str, int],
     ) -> None:
-        """streamed_bytes: weights that every step reads from start to end."""
+        """streamed_bytes: weights that every step reads from start to end. matrix_of: weights that
+        adapters may change, by name."""
         self.config = config
         self.block_size = options.block_size
         self.plan = plan
         self.num_threads = executor.num_threads
         self.streamed_bytes = streamed_bytes
         self._executor: Executor | None = executor
+        self._matrix_of = matrix_of
         self._width = width
         self._logits = np.empty((0, width), np.float32)
 
@@ -63,6 +68,12 @@ class CpuExecutable(Executable):
         except ValueError as error:
             raise BackendError(str(error)) from None
 
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        adapters.load(self._native(), number, adapter, self._matrix_of)
+
+    def unload_adapter(self, number: int) -> None:
+        self._native().unload_adapter(number)
+
     @contextmanager
     def profile(self) -> Iterator[list[tuple[str, float]]]:
         """Time the regions of all steps run in the block. When it ends the list holds, in program
@@ -86,10 +97,10 @@ class CpuExecutable(Executable):
         return self._executor
 
 
-_NO_TYPES = np.empty(0, np.int32)
+_NONE = np.empty(0, np.int32)
 
 
-def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
     return (
         step.tokens,
         step.positions,
@@ -98,5 +109,6 @@ def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
         step.seq_len,
         step.block_table,
         step.logit_rows,
-        _NO_TYPES if step.types is None else step.types,
+        _NONE if step.types is None else step.types,
+        _NONE if step.adapters is None else step.adapters,
     )

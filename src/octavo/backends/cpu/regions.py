@@ -136,6 +136,19 @@ class LinearRegion(Region):
 
 
 @dataclass
+class LowRankRegion(Region):
+    """x A^T of the rows that have an adapter, for products that read x: the region after it adds
+    the rest to them. Keeps its results to itself."""
+
+    rows: RowKind
+    source: Slot
+    weights: list[Value]
+
+    def reads(self) -> list[Slot]:
+        return [self.source]
+
+
+@dataclass
 class GatedRegion(Region):
     """activation(x gate^T) * (x up^T), quantized where the next product wants it."""
 

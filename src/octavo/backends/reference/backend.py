@@ -18,6 +18,7 @@ from octavo.backends.base import (
 )
 from octavo.backends.check import StepLimits, check_pairs, check_step
 from octavo.backends.reference import ops
+from octavo.backends.reference.adapters import AdapterTable
 from octavo.backends.reference.kv import DTYPES, KvLayer, PagedKv, numbers_per_token
 from octavo.backends.reference.weights import WeightTable
 from octavo.decoding.batch import SampleResult, SamplingBatch
@@ -35,6 +36,7 @@ from octavo.graph import (
 )
 from octavo.models.config import ModelConfig
 from octavo.weights import Checkpoint
+from octavo.weights.adapter import Adapter
 
 
 class ReferenceBackend(Backend):
@@ -72,6 +74,7 @@ class ReferenceExecutable(Executable):
         self._last_uses = _last_uses(graph)
         self._num_blocks = 0
         self._kv: PagedKv | None = None
+        self._adapters = AdapterTable(options.max_adapter_rank)
         self.plan = _plan(graph, self._weights, options)
 
     def allocate_kv(self, num_blocks: int) -> None:
@@ -99,6 +102,12 @@ class ReferenceExecutable(Executable):
     def copy_blocks(self, pairs: Ints) -> None:
         check_pairs(pairs, self._num_blocks)
         self._paged().copy_blocks(pairs)
+
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        self._adapters.load(number, adapter)
+
+    def unload_adapter(self, number: int) -> None:
+        self._adapters.unload(number)
 
     def close(self) -> None:
         self._weights.clear()
@@ -138,6 +147,11 @@ class ReferenceExecutable(Executable):
             return self._weights.rows(table, types)
         x = self._operands(node, results)
         match node.op:
+            case Op.LINEAR:
+                y = ops.SIMPLE[node.op](x, attrs)
+                weight, of_logits = node.inputs[1], node.output and node.output.shape[0] == "R"
+                assert weight is not None
+                return self._adapters.add(y, x[0], weight.name, step, of_logits=bool(of_logits))
             case Op.SELECT_ROWS:
                 rows: Floats = x[0][step.logit_rows]
                 return rows

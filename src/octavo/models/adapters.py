@@ -1,0 +1,100 @@
+"""LoRA adapters on a model's graph: from modules of the training code to weights of products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from octavo.errors import FormatError
+from octavo.graph import Graph, Op, Value
+from octavo.models.config import ModelConfig
+from octavo.models.registry import family_of, fit_tensors
+from octavo.weights import dequantize
+from octavo.weights.adapter import Adapter, LowRank
+from octavo.weights.names import canonical_name
+from octavo.weights.peft import StoredAdapter, StoredChange, open_adapter
+from octavo.weights.tensor import Checkpoint, Tensor, float32_tensor
+
+
+def read_adapter(path: Path, config: ModelConfig, checkpoint: Checkpoint, graph: Graph) -> Adapter:
+    """Open an adapter for the model that `graph` was built from.
+
+    checkpoint: the model's, as it was opened or fitted. Raises ModelError naming file and tensor
+    where the adapter is for another base, UnsupportedError where it changes more than products.
+    """
+    stored = open_adapter(path)
+    products = _products(graph)
+    ups: dict[str, Tensor] = {}
+    by_name: dict[str, StoredChange] = {}
+    for change in stored.changes:
+        name = canonical_name(f"{change.module}.weight", *_naming(config))
+        if name is None:
+            raise FormatError(_unknown(stored, change, config))
+        by_name[name] = change
+        ups[name] = _as_stored(change.up, name, config, checkpoint)
+    changes: dict[str, LowRank] = {}
+    for name, change in by_name.items():
+        # Rows of W that the graph splits, turns or reorders are rows of `up`.
+        fitted = fit_tensors(config, replace(checkpoint, tensors={name: ups[name]})).tensors
+        for target, up in fitted.items():
+            product = products.get(target)
+            if product is None:
+                raise FormatError(_unknown(stored, change, config))
+            up = _permuted(up, target, config, checkpoint)
+            _check_shapes(stored, change, product, up)
+            changes[target] = LowRank(change.down, up, change.scale)
+    return Adapter(path, changes)
+
+
+def _products(graph: Graph) -> dict[str, Value]:
+    """Weights of plain products by name."""
+    found = (node.inputs[1] for node in graph.nodes if node.op is Op.LINEAR)
+    return {value.name: value for value in found if value is not None and value.kind == "weight"}
+
+
+def _naming(config: ModelConfig) -> tuple[str, int]:
+    """The names of a GGUF file's family are those of its Hugging Face folders."""
+    return family_of(config).json_names[0], config.num_layers
+
+
+def _as_stored(up: Tensor, name: str, config: ModelConfig, checkpoint: Checkpoint) -> Tensor:
+    """`up` as the family's own files would hold a weight of its rows."""
+    if config.architecture == "gpt2" and checkpoint.format != "gguf" and name.startswith("blk."):
+        return float32_tensor(name, np.ascontiguousarray(dequantize(up).T))  # fit turns it back
+    return Tensor(name, up.shape, up.scheme, up.data)
+
+
+def _permuted(up: Tensor, name: str, config: ModelConfig, checkpoint: Checkpoint) -> Tensor:
+    """Rows of q and k in the order of GGUF's llama files, where pairs to rotate are neighbours."""
+    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
+    part = name.split(".")[-2]
+    in_order = checkpoint.format != "gguf" or not config.rope.interleaved
+    if in_order or part not in heads or up.shape[0] != heads[part] * config.head_dim:
+        return up
+    order = np.arange(up.shape[0]).reshape(heads[part], 2, -1).swapaxes(1, 2).reshape(-1)
+    rows = up.data.reshape(up.shape[0], -1)[order]
+    return Tensor(up.name, up.shape, up.scheme, rows.reshape(-1))
+
+
+def _check_shapes(stored: StoredAdapter, change: StoredChange, product: Value, up: Tensor) -> None:
+    rows, columns = product.shape
+    rank = change.down.shape[0]
+    wanted = ((change.down, (rank, columns)), (up, (rows, rank)))
+    for tensor, shape in wanted:
+        if tensor.shape != shape:
+            named = change.down if tensor is change.down else change.up
+            raise FormatError(
+                f"{stored.where}: tensor '{named.name}' is {list(tensor.shape)}, but"
+                f" '{product.name}' of the model is {list(product.shape)}, which takes"
+                f" {list(shape)}; the adapter is for another base"
+            )
+
+
+def _unknown(stored: StoredAdapter, change: StoredChange, config: ModelConfig) -> str:
+    return (
+        f"{stored.where}: tensor '{change.down.name}' changes module '{change.module}', which is"
+        f" no plain product of {config.name}; the adapter is for another base, or changes"
+        " embeddings or experts, which is not supported"
+    )

@@ -1,0 +1,51 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021) as backends take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.weights.tensor import Tensor
+
+_PANEL_ROWS = 16
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """A product x W^T of the graph becomes x W^T + scale (x down^T) up^T.
+
+    down: [rank, K], up: [N, rank], for W [N, K]; both are floats.
+    """
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        """Rows of `down`."""
+        return self.down.shape[0]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter that fits a graph. changes: by the name of the weight."""
+
+    path: Path
+    changes: Mapping[str, LowRank]
+
+    @property
+    def max_rank(self) -> int:
+        """The largest rank of its changes."""
+        return max(change.rank for change in self.changes.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes in panels of 16 rows."""
+        return sum(_padded(c.down) + _padded(c.up) for c in self.changes.values())
+
+
+def _padded(tensor: Tensor) -> int:
+    panels = -(-tensor.shape[0] // _PANEL_ROWS)
+    return tensor.num_bytes // tensor.shape[0] * panels * _PANEL_ROWS
