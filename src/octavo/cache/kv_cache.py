@@ -18,12 +18,12 @@ class BlockTable:
 
     __slots__ = ("blocks", "capacity", "indexed", "keys", "root", "use_index", "version")
 
-    def __init__(self, salt: str = "", use_index: bool = True) -> None:
+    def __init__(self, salt: str = "", use_index: bool = True, adapter: int = -1) -> None:
         self.blocks: list[int] = []
         self.capacity = 0
         self.indexed = 0  # leading blocks already offered to the index
         self.keys: list[bytes] = []
-        self.root = root_key(salt) if use_index else b""
+        self.root = root_key(salt, adapter) if use_index else b""
         self.use_index = use_index
         self.version = 0
 
@@ -38,9 +38,10 @@ class KvCache:
         self.pool = BlockPool(num_blocks)
         self.copies: list[tuple[int, int]] = []
 
-    def new_table(self, salt: str = "", use_index: bool = True) -> BlockTable:
-        """An empty table; with use_index False it neither reads nor writes the prefix index."""
-        return BlockTable(salt, use_index and self.prefix_caching)
+    def new_table(self, salt: str = "", use_index: bool = True, adapter: int = -1) -> BlockTable:
+        """An empty table; with use_index False it neither reads nor writes the prefix index.
+        adapter: the number of what changes the sequence's keys and values, -1 for nothing."""
+        return BlockTable(salt, use_index and self.prefix_caching, adapter)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold this many tokens."""

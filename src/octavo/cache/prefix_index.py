@@ -1,7 +1,8 @@
 """Which block already holds the KV of a given run of tokens.
 
 A full block is known by a key chained over everything before it: key = H(parent key, token ids).
-The root of the chain is H(salt), so tenants with different salts never share. H is BLAKE2b with a
+The root of the chain is H(salt, adapter), so tenants with different salts never share, and neither
+do adapters, which compute other keys and values. H is BLAKE2b with a
 128-bit digest and a key drawn once per process: no client can construct two prefixes that collide.
 """
 
@@ -16,9 +17,10 @@ _PROCESS_KEY = os.urandom(16)
 _KEY_BYTES = 16
 
 
-def root_key(salt: str) -> bytes:
-    """The parent key of a sequence's first block."""
-    return blake2b(salt.encode(), digest_size=_KEY_BYTES, key=_PROCESS_KEY).digest()
+def root_key(salt: str, adapter: int = -1) -> bytes:
+    """The parent key of a sequence's first block. adapter: its number, -1 for none."""
+    data = adapter.to_bytes(8, "little", signed=True) + salt.encode()
+    return blake2b(data, digest_size=_KEY_BYTES, key=_PROCESS_KEY).digest()
 
 
 def block_key(parent: bytes, ids: Sequence[int]) -> bytes:

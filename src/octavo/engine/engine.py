@@ -12,6 +12,7 @@ from octavo.backends.base import Executable, Floats
 from octavo.cache import KvCache
 from octavo.decoding.batch import SampleResult
 from octavo.decoding.params import SamplingParams
+from octavo.engine.adapters import Adapters, Reader
 from octavo.engine.admission import check_request, check_task, queue_has_room
 from octavo.engine.deadlines import Deadlines
 from octavo.engine.failures import note_error
@@ -41,7 +42,8 @@ class Engine:
     """Schedules, runs and decodes. `add_request`, `abort`, `step`, `logits`, `stats` and `close`
     belong to the thread that drives it; `check` and `grammars.compile` may be called from any.
 
-    tokenizer None: token ids in and out. The executable is the engine's own; `close` closes it.
+    tokenizer None: token ids in and out. read_adapter: how adapters are read, if there can be any;
+    those of the options are loaded at once. The executable is the engine's own; `close` closes it.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Engine:
         tokenizer: Tokenizer | None,
         options: EngineOptions,
         plan: EnginePlan,
+        read_adapter: Reader | None = None,
     ) -> None:
         self.config: ModelConfig = executable.config
         self.tokenizer = tokenizer
@@ -70,7 +73,9 @@ class Engine:
         self._rows = SamplingRows(self._max_rows, vocab_size)
         self._eos_ids = self.config.eos_token_ids + (tokenizer.eos_token_ids if tokenizer else ())
         self.grammars = Grammars.for_engine(options, tokenizer, vocab_size, self._eos_ids)
-        self._intake = Intake(options, tokenizer, self._cache, plan.max_model_len, self._eos_ids)
+        self.adapters = Adapters(executable, read_adapter, options.lora)
+        sizes = (plan.max_model_len, self._eos_ids)
+        self._intake = Intake(options, tokenizer, self._cache, *sizes, self.adapters)
         self._requests: dict[str, RequestState] = {}
         self._deadlines = Deadlines()
         self._pending: list[Delta] = []  # deltas that no step produced
@@ -100,6 +105,7 @@ class Engine:
     def check(self, request: Request) -> None:
         """Raise a RequestError if this engine can never serve the request."""
         check_task(request, self.options.task)
+        self.adapters.check(request.lora)
         sizes = (self.config.vocab_size, self.plan.max_model_len, self._max_rows)
         check_request(request, *sizes, self.tokenizer is not None)
 
@@ -115,6 +121,7 @@ class Engine:
                 f"engine: {self.num_waiting} requests are waiting already; retry later"
             )
         state = self._new_state(request)
+        self.adapters.acquire(request.lora)
         self._requests[request.request_id] = state
         self._deadlines.add(state)
         self._stats.prompt_tokens += len(request.prompt_ids)
@@ -389,4 +396,5 @@ class Engine:
             state.metrics.finished_s = time.monotonic()
             delta.metrics = state.metrics
             self.grammars.drop(state)
+            self.adapters.release(state.request.lora)
             del self._requests[sample.request_id]

@@ -7,6 +7,7 @@ import time
 from octavo.cache import KvCache
 from octavo.decoding.bad_words import BadWords
 from octavo.decoding.build import sample_seed
+from octavo.engine.adapters import Adapters
 from octavo.engine.options import EngineOptions
 from octavo.engine.sample import RequestState, Sample, request_priority, request_seed
 from octavo.engine.text import TextStream
@@ -24,9 +25,11 @@ class Intake:
         cache: KvCache,
         max_model_len: int,
         eos_ids: tuple[int, ...],
+        adapters: Adapters,
     ) -> None:
         self._options, self._tokenizer, self._cache = options, tokenizer, cache
         self._max_model_len, self._eos_ids = max_model_len, eos_ids
+        self._adapters = adapters
         self._arrivals = 0
 
     def new_state(self, request: Request) -> RequestState:
@@ -57,16 +60,18 @@ class Intake:
             text = TextStream(self._tokenizer, params)
         if params.max_tokens is not None:
             limit = min(limit, len(request.prompt_ids) + params.max_tokens)
+        adapter = self._adapters.number(request.lora)
         return Sample(
             state,
             index,
-            self._cache.new_table(request.cache_salt, request.use_prefix_cache),
+            self._cache.new_table(request.cache_salt, request.use_prefix_cache, adapter),
             (priority, self._arrivals, index),
             sample_seed(request_seed(self._options.seed, request), index),
             limit,
             self._eos_ids,
             text,
             bad_words,
+            adapter,
         )
 
 

@@ -80,19 +80,24 @@ class LLM:
         self._chats: Chats | None = None
 
     def generate(
-        self, prompts: Prompts, params: Params = None, *, use_tqdm: bool = True
+        self,
+        prompts: Prompts,
+        params: Params = None,
+        *,
+        lora: str | Sequence[str] = "",
+        use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Complete prompts (texts or lists of token ids), in order, batched together.
 
-        params: for all, or a list with one for each. use_tqdm: show progress if stderr is a
-        terminal. Raises RequestError before anything runs if a prompt or parameter is wrong. An
-        interrupt aborts what runs and passes on.
+        params: for all, or a list with one for each. lora: the name of an adapter given to this
+        LLM as `lora={name: folder}`, for all, or a list with one for each; "" for none. use_tqdm:
+        show progress if stderr is a terminal. Raises RequestError before anything runs if a prompt
+        or parameter is wrong. An interrupt aborts what runs and passes on.
         """
         listed = _listed(prompts)
-        requests = [
-            self._request(prompt, one)
-            for prompt, one in zip(listed, _per_prompt(params, len(listed)), strict=True)
-        ]
+        count = len(listed)
+        each = zip(listed, _per_prompt(params, count), _per_prompt_lora(lora, count), strict=True)
+        requests = [self._request(prompt, one, lora=name) for prompt, one, name in each]
         return self._run(requests, use_tqdm)
 
     def chat(
@@ -103,6 +108,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
+        lora: str = "",
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation, or a list of them, rendered by the model's chat template.
@@ -123,7 +129,7 @@ class LLM:
                 chat_template=chat_template,
             )
             ids = chats.tokenizer.encode(text, add_special_tokens=False)
-            requests.append(self._request(ids, chats.params(one, bool(tools)), text))
+            requests.append(self._request(ids, chats.params(one, bool(tools)), text, lora))
         outputs = self._run(requests, use_tqdm)
         for output in outputs:
             chats.read(output, tools)
@@ -185,9 +191,12 @@ class LLM:
             for a, b in pairs
         ]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Delta]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, lora: str = ""
+    ) -> Iterator[Delta]:
         """Deltas of one request as they come. Closing the iterator aborts the request."""
-        request, mailbox = self._request(prompt, params or SamplingParams()), Mailbox()
+        request = self._request(prompt, params or SamplingParams(), lora=lora)
+        mailbox = Mailbox()
         self._check(request)
         return self._stream(request, mailbox)
 
@@ -268,13 +277,16 @@ class LLM:
         self._engine_check(request)
         self._grammars.compile(request.params.grammar)
 
-    def _request(self, prompt: Prompt, params: SamplingParams, text: str | None = None) -> Request:
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, text: str | None = None, lora: str = ""
+    ) -> Request:
         if isinstance(prompt, str):
             text = prompt
             ids = self._need_tokenizer("prompt").encode(prompt)
         else:
             ids = [_token_id(token) for token in prompt]
-        return Request(str(next(self._ids)), ids, params, text, arrival_s=time.monotonic())
+        name, now_s = str(next(self._ids)), time.monotonic()
+        return Request(name, ids, params, text, arrival_s=now_s, lora=lora)
 
     def _need_tokenizer(self, param: str) -> Tokenizer:
         if self.tokenizer is None:
@@ -300,6 +312,14 @@ def _per_prompt(params: Params, count: int) -> list[SamplingParams]:
             "params", f"got {len(params)} for {count} prompts; give one, or one for each"
         )
     return list(params)
+
+
+def _per_prompt_lora(lora: str | Sequence[str], count: int) -> list[str]:
+    names = [lora] * count if isinstance(lora, str) else list(lora)
+    if len(names) != count:
+        got = f"got {len(names)} for {count} prompts; give one, or one for each"
+        raise InvalidParameterError("lora", got)
+    return names
 
 
 def _token_id(token: object) -> int:

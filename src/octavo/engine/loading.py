@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Backend, Executable, MemoryPlan
+from octavo.engine.adapters import Reader
 from octavo.engine.options import EngineOptions
-from octavo.engine.planning import EnginePlan, plan_engine
+from octavo.engine.planning import EnginePlan, plan_engine, size
 from octavo.errors import FormatError, InvalidParameterError, UnsupportedError
 from octavo.graph import Graph, without_head
 from octavo.machine import Memory, memory, num_threads
@@ -21,9 +23,11 @@ from octavo.models import (
     embedding_settings,
     fit_tensors,
 )
+from octavo.models.adapters import read_adapter
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
+from octavo.weights.adapter import Adapter
 from octavo.weights.cache import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 8192
 """Tokens of an encoder's text unless asked otherwise: its step is as long, and so is the arena."""
 
-Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan]
+Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan, Reader | None]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Opened:
     backend: Backend
     settings: BackendOptions
     memory_plan: MemoryPlan
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)  # by path
 
     @property
     def name(self) -> str:
@@ -55,7 +60,18 @@ class Opened:
         """Fit the KV cache beside the rest; see `plan_engine` for what it raises."""
         length, threads = self.config.context_length, self.settings.num_threads
         plan = plan_engine(self.memory_plan, length, self.options, available, threads, self.name)
-        return replace(plan, notes=(*plan.notes, *self.checkpoint.notes))
+        return replace(plan, notes=(*plan.notes, *self.checkpoint.notes, *self._about_adapters()))
+
+    def read_adapter(self, path: str) -> Adapter:
+        """An adapter in a folder. Raises ModelError naming what does not fit this model."""
+        known = self.adapters.get(path)
+        return known or read_adapter(Path(path), self.config, self.checkpoint, self.graph)
+
+    def _about_adapters(self) -> tuple[str, ...]:
+        if not self.adapters:
+            return ()
+        total = size(sum(adapter.num_bytes for adapter in self.adapters.values()))
+        return (f"adapters: {len(self.adapters)}, {total} of the weights",)
 
 
 def open_model(options: EngineOptions, progress: Progress | None = None) -> Opened:
@@ -63,6 +79,8 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
     checkpoint = open_checkpoint(resolve(options.model, progress))
     config = config_from(checkpoint)
     options = replace(options, task=_task_of(options, config))
+    if options.lora and options.task != "generate":
+        raise InvalidParameterError("lora", f"adapters are not for task '{options.task}'")
     if options.task == "embed":
         options, config = _for_embedding(options, config, checkpoint)
     if config.encoder is not None:
@@ -75,9 +93,14 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
     if options.task == "embed" and config.encoder is None:
         graph = without_head(graph)
     backend = get_backend(options.backend)
+    adapters = {p: read_adapter(Path(p), config, checkpoint, graph) for p in options.lora.values()}
+    rank = max([options.max_lora_rank, *(adapter.max_rank for adapter in adapters.values())])
     settings = backend_options(options, num_threads(options.num_threads), config)
+    settings = replace(settings, max_adapter_rank=rank)
     plan = backend.plan(graph, checkpoint, config, settings)
-    return Opened(checkpoint, config, graph, options, backend, settings, plan)
+    changed = sum(adapter.num_bytes for adapter in adapters.values())
+    plan = replace(plan, weight_bytes=plan.weight_bytes + changed)
+    return Opened(checkpoint, config, graph, options, backend, settings, plan, adapters)
 
 
 def load(
@@ -98,7 +121,8 @@ def load(
             _check_vocabulary(opened, tokenizer)
             tokenizer.prepare_chat()
         executable = compiling.result()
-    return executable, tokenizer, opened.options, plan
+    reader = opened.read_adapter if opened.settings.max_adapter_rank else None
+    return executable, tokenizer, opened.options, plan, reader
 
 
 def _check_vocabulary(opened: Opened, tokenizer: Tokenizer) -> None:

@@ -12,6 +12,8 @@ _POSITIVE = (
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens"),
     *("max_queue", "max_queued_tokens", "max_grammar_bytes", "max_grammar_depth"),
 )
+MAX_LORA_NAME = 128
+MAX_LORA_RANK = 1024
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
 _CHOICES = {
     "weights": ("native", "float"),
@@ -42,7 +44,8 @@ class EngineOptions:
     texts; "auto" is what the model is for. pooling and normalize: how embeddings are made unless a
     request says it ("auto" and None: as the model's files say; see models/pooling.py). prompts:
     texts by name that may go before a text to embed, default_prompt the one that does unasked;
-    None: as the files say.
+    None: as the files say. lora: adapters to load, name -> folder. max_lora_rank: largest rank of
+    those that may be loaded later; those of `lora` are counted in.
     """
 
     model: str
@@ -70,6 +73,8 @@ class EngineOptions:
     normalize: bool | None = None
     prompts: dict[str, str] | None = None
     default_prompt: str | None = None
+    lora: dict[str, str] = field(default_factory=dict)
+    max_lora_rank: int = 0
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -85,6 +90,15 @@ class EngineOptions:
         if self.default_prompt and self.default_prompt not in (self.prompts or ()):
             got = f"got {self.default_prompt!r}, which is not one of `prompts`"
             raise InvalidParameterError("default_prompt", got)
+        for name in self.lora:
+            if not name or len(name) > MAX_LORA_NAME or not name.isprintable():
+                expected = f"1 to {MAX_LORA_NAME} printable characters"
+                raise InvalidParameterError(
+                    "lora", f"got the name {name!r:.80}, expected {expected}"
+                )
+        if not 0 <= self.max_lora_rank <= MAX_LORA_RANK:
+            got = f"got {self.max_lora_rank}, expected 0 to {MAX_LORA_RANK}"
+            raise InvalidParameterError("max_lora_rank", got)
         if self.num_threads < 0:
             raise InvalidParameterError(
                 "num_threads", f"got {self.num_threads}, expected 0 (automatic) or more"

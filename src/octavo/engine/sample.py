@@ -49,12 +49,14 @@ class RequestState:
 class Sample(Sequence):
     """max_len: ids at which the sample ends for length. stop_ids: tokens that end it. banned: ids
     that must not come before min_tokens. text: None when only ids are wanted. matcher: how far the
-    output has come in its grammar, if it has one. done: its last delta is made."""
+    output has come in its grammar, if it has one. adapter: its number, -1 for none. done:
+    its last delta is made."""
 
     __slots__ = (
         "_bad_words",
         "_history",
         "_history_len",
+        "adapter",
         "banned",
         "done",
         "index",
@@ -80,6 +82,7 @@ class Sample(Sequence):
         eos_ids: tuple[int, ...],
         text: TextStream | None,
         bad_words: BadWords | None = None,
+        adapter: int = -1,
     ) -> None:
         super().__init__(list(state.request.prompt_ids), table, rank, state.request.tenant)
         params = state.request.params
@@ -95,6 +98,7 @@ class Sample(Sequence):
         self.banned = tuple(sorted(self.stop_ids)) if params.min_tokens > 0 else ()
         self._bad_words = bad_words
         self.text = text
+        self.adapter = adapter
         self.matcher: Matcher | None = None
         self.done = False
         penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)

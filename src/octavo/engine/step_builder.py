@@ -75,6 +75,7 @@ class StepBuilder:
             seq_len=self._seq_len[: len(rows)],
             block_table=self._gather(rows),
             logit_rows=self._logit_rows[: len(logit_rows)],
+            adapters=_adapters([*decodes, *(chunk.sequence for chunk in chunks)]),
         )
 
     def lone(
@@ -168,6 +169,12 @@ class StepBuilder:
 
 def _ints(count: int) -> NDArray[np.int32]:
     return np.zeros(count, dtype=np.int32)
+
+
+def _adapters(samples: list[Sample]) -> Ints | None:
+    """The adapter of each sequence, if any has one."""
+    numbers = [sample.adapter for sample in samples]
+    return np.array(numbers, np.int32) if any(number >= 0 for number in numbers) else None
 
 
 def drawing_rows(plan: Schedule[Sample]) -> list[Sample]:

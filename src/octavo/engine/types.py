@@ -25,7 +25,8 @@ class Request:
     monotonic clock by which the last and the first token must be out; a request that misses one
     ends with DeadlineError. resumption: what another engine has shown of the answer already.
     pooling: an embedding is wanted instead of tokens. pair_start: a score is wanted; where in
-    prompt_ids the second of two texts begins. params are for both embedding.EMBED_ONLY.
+    prompt_ids the second of two texts begins. lora: the name of the adapter to use, "" for none.
+    params are for both embedding.EMBED_ONLY.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Request:
     resumption: Resumption | None = None
     pooling: Pooling | None = None
     pair_start: int | None = None
+    lora: str = ""
 
     @property
     def task(self) -> str:
