@@ -97,7 +97,7 @@ def test_names_are_no_paths(
         shown = answer.json()["filename"]
         assert 0 < len(shown) <= 255
         assert "/" not in shown
-    assert {p.name for p in folder.iterdir()} == {"files", "batches", "lock"}
+    assert {p.name for p in folder.iterdir()} == {"files", "batches", "responses", "lock"}
 
 
 FORM = {"Content-Type": "multipart/form-data; boundary=b"}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.serving.live_server import LiveServer
+from octavo.serving import ServerOptions
+from tests.serving.live_server import LiveServer, live_server
 
 INPUT = "say:Hello there"
 
@@ -273,3 +275,22 @@ async def test_official_async_client(server: LiveServer) -> None:
         async for _ in stream:
             pass
         assert (await stream.get_final_response()).output_text == "Hello there"
+
+
+def test_stored_responses_survive_a_restart(tiny_model: Path, tmp_path: Path) -> None:
+    options = ServerOptions(served_model_names=("tiny",), data_dir=str(tmp_path))
+    with live_server(tiny_model, server=options) as first:
+        made = first.http.post("/v1/responses", json={"model": "tiny", "input": INPUT}).json()
+        items = first.http.get(f"/v1/responses/{made['id']}/input_items").json()
+    with live_server(tiny_model, server=options) as second:
+        path = f"/v1/responses/{made['id']}"
+        assert second.http.get(path).json() == made
+        assert second.http.get(f"{path}/input_items").json() == items
+        body = {"model": "tiny", "input": "say:more", "previous_response_id": made["id"]}
+        more = second.http.post("/v1/responses", json=body).json()
+        assert more["output"][0]["content"][0]["text"] == "more"
+        assert more["usage"]["input_tokens"] > made["usage"]["total_tokens"]
+        second.http.delete(path)
+    with live_server(tiny_model, server=options) as third:
+        assert third.http.get(path).status_code == 404
+        assert third.http.get(f"/v1/responses/{more['id']}").json() == more

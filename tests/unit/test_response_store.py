@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from octavo.serving.openai.responses.answer import Response
 from octavo.serving.openai.responses.store import ResponseStore, Stored
@@ -72,3 +81,100 @@ async def test_work_in_progress_stays_and_is_stopped_at_the_end() -> None:
     assert store.num_running() == 1
     await store.close()
     assert running.task.cancelled()
+
+
+async def reopened(
+    folder: Path, store: ResponseStore | None = None, **bounds: Any
+) -> ResponseStore:
+    """What another server finds after `store` was closed."""
+    if store is not None:
+        await store.close()
+    found = ResponseStore(**bounds)
+    found.open(folder)
+    return found
+
+
+async def test_responses_are_there_again_after_a_restart(tmp_path: Path) -> None:
+    store = await reopened(tmp_path)
+    for name in ("a", "b", "../../c", "d\ud800"):
+        kept = stored(name, "alice", size=10)
+        kept.history = [{"type": "message", "content": "x\udfffy"}]
+        store.put(kept)
+    store.drop("b")
+    again = await reopened(tmp_path, store)
+    found = again.get("a", "alice")
+    assert found is not None
+    assert (found.input, found.history[0]["type"]) == ([{"x": "y" * 10}], "message")
+    assert again.get("../../c", "alice")
+    assert again.get("a", "bob") is None
+    assert again.get("b", "alice") is None
+    assert {path.parent for path in tmp_path.rglob("*.json")} == {tmp_path}
+    again.drop("a")
+    assert (await reopened(tmp_path, again)).get("a", "alice") is None
+
+
+async def test_bounds_and_times_hold_on_disk(tmp_path: Path) -> None:
+    store = await reopened(tmp_path, max_responses=3)
+    for number in range(9):
+        store.put(stored(str(number)))
+    await store.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    assert len(await reopened(tmp_path, max_responses=2)) == 2
+    for path in tmp_path.iterdir():
+        kept = msgspec.json.decode(path.read_bytes())
+        path.write_bytes(msgspec.json.encode({**kept, "expires_at": 1.0}))
+    assert len(await reopened(tmp_path)) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_was_worked_on_has_failed(tmp_path: Path) -> None:
+    store = await reopened(tmp_path)
+    running = stored("a")
+    running.task = asyncio.create_task(asyncio.sleep(60))
+    store.put(running)
+    found = (await reopened(tmp_path, store)).get("a", "")
+    assert found is not None
+    assert found.response.status == "failed"
+    assert found.response.error is not None
+
+
+async def test_a_disk_that_refuses_loses_nothing_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await reopened(tmp_path)
+
+    def refuse(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    for name in "ab":
+        store.put(stored(name))
+    await store.close()
+    assert store.get("a", "")
+    assert caplog.text.count("No space left") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+GOOD = msgspec.json.encode(
+    {
+        "response": stored("a").response,
+        "owner": "",
+        "input": [],
+        "history": [],
+        "expires_at": 9e9,
+    }
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, len(GOOD)), st.binary(max_size=8), st.integers(0, 8))
+def test_a_bad_file_is_not_shown(tmp_path: Path, at: int, put: bytes, cut: int) -> None:
+    async def run() -> None:
+        name = hashlib.sha256(b"a").hexdigest()[:32]
+        (tmp_path / f"{name}.json").write_bytes(GOOD[:at] + put + GOOD[at + cut :])
+        (tmp_path / "other.json").write_bytes(GOOD)
+        store = await reopened(tmp_path)
+        assert len(store) <= 1
+        await store.close()
+
+    asyncio.run(run())

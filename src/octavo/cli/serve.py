@@ -186,8 +186,8 @@ def serve(
             "--data-dir",
             metavar="FOLDER",
             rich_help_panel=FILES,
-            help="Keep uploaded files and batches here.",
-            show_default="no files, no batches",
+            help="Keep uploaded files, batches and stored responses here.",
+            show_default="no files, no batches; responses in memory",
         ),
     ] = None,
     max_file_size: Annotated[

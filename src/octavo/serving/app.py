@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
-from octavo.errors import InvalidParameterError
+from octavo.errors import EngineError, InvalidParameterError
 from octavo.serving import anthropic, errors, health, ollama, openai, page, rerank, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
@@ -43,6 +43,7 @@ def create_app(
         try:
             if options.data_dir is not None:
                 serving.storage = Storage(Path(options.data_dir), serving)
+                _open_responses(app.state.responses, Path(options.data_dir))
                 serving.storage.start(app)
             if options.grpc_port is not None:
                 from octavo.serving.rpc import RpcServer  # needs an extra
@@ -53,9 +54,9 @@ def create_app(
         finally:
             if serving.rpc is not None:
                 await serving.rpc.stop()
+            await app.state.responses.close()
             if serving.storage is not None:
                 await serving.storage.stop()
-            await app.state.responses.close()
             await serving.close()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
@@ -85,6 +86,14 @@ def create_app(
     errors.install(app)
     _add_layers(app, serving, options, tracer)
     return app
+
+
+def _open_responses(store: responses.ResponseStore, folder: Path) -> None:
+    """Once the folder is this server's alone."""
+    try:
+        store.open(folder / "responses")
+    except OSError as error:
+        raise EngineError(f"serve: --data-dir {folder}: {error.strerror}") from error
 
 
 def _tracer(options: ServerOptions) -> Tracer | None:

@@ -48,7 +48,8 @@ class ServerOptions:
     supervision: when the engine counts as hung or hopeless.
     stall_timeout_s: without progress for so long, /health/progress says 503.
     data_dir: the folder that keeps uploaded files and batches (None: those routes are off), where a
-        file may have max_file_bytes and all together max_data_bytes.
+        file may have max_file_bytes and all together max_data_bytes; and stored responses, which
+        without it are in memory only.
     batch_concurrency: requests of a batch that run at once.
     tool_parser, reasoning_parser: how the model writes calls and thoughts, by name, or "auto" for
         what its chat template says.

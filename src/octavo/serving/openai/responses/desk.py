@@ -114,6 +114,7 @@ class Desk:
             raise invalid("response_id", f"response_id: {message}")
         stored.task.cancel()
         stored.response.status = "cancelled"
+        self._store.put(stored)
         return stored.response
 
     def delete(self, response_id: str) -> None:
