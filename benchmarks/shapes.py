@@ -1,12 +1,13 @@
-"""The weight matrices that the demo models multiply by."""
+"""The weight matrices that the demo models multiply by, and those of a ternary one."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 # GGUF's ids of the types in use, and the bits of their packed elements.
-TYPE_IDS = {"Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14}
-BITS = {name: int(name[1]) for name in TYPE_IDS}
+TYPE_IDS = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "TQ2_0": 35}
+BITS = {name: int(name[1]) for name in TYPE_IDS} | {"TQ2_0": 4}
+"""Elements of 2 bits are multiplied as those of 4 are."""
 
 
 class Shape(NamedTuple):
@@ -40,4 +41,11 @@ SHAPES = [
     Shape("qwen", "down", "Q4_K", 1536, 8960),
     Shape("qwen", "down", "Q6_K", 1536, 8960),
     Shape("qwen", "head", "Q6_K", 151936, 1536),
+    # BitNet b1.58 2B, and the same in 4 bits to compare with.
+    Shape("bitnet", "q, o", "TQ2_0", 2560, 2560),
+    Shape("bitnet", "gate, up", "TQ2_0", 6912, 2560),
+    Shape("bitnet", "down", "TQ2_0", 2560, 6912),
+    Shape("bitnet", "q, o", "Q4_0", 2560, 2560),
+    Shape("bitnet", "gate, up", "Q4_0", 6912, 2560),
+    Shape("bitnet", "down", "Q4_0", 2560, 6912),
 ]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from octavo.errors import FormatError, OctavoError, UnsupportedError
 from octavo.tokenizer.base import Encoder, Tokenizer
+from octavo.tokenizer.charsmap import check_charsmap
 from octavo.tokenizer.pieces import PieceStyle
 from octavo.tokenizer.special import SpecialTokens, end_ids
 from octavo.tokenizer.vocabulary import (
@@ -53,7 +57,8 @@ def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
             f"tokenizer.ggml.pre: {name!r} is not supported; known: {', '.join(PRE_TOKENIZERS)}"
         )
     encoder = byte_level_encoder(vocabulary, rules)
-    special = _special(vocabulary, add_bos=rules.add_bos)
+    is_roberta = name in ("roberta-bpe", "jina-v1-en", "jina-v2-code")
+    special = _special(vocabulary, add_bos=rules.add_bos, add_sep=is_roberta)
     return _tokenizer(vocabulary, encoder, special, "byte_level")
 
 
@@ -83,38 +88,50 @@ def _gemma4(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _wordpiece(vocabulary: Vocabulary) -> Tokenizer:
-    from octavo.tokenizer.library import wordpiece_encoder
+    from octavo.tokenizer.library import is_cased, wordpiece_encoder, wordpiece_spelling
 
-    unknown = vocabulary.token_id("unknown", 100)
-    lowercase = bool(vocabulary.get("normalizer.lowercase", True))
+    lowercase = bool(vocabulary.get("normalizer.lowercase", not is_cased(vocabulary)))
     encoder = wordpiece_encoder(
         vocabulary,
-        unknown="[UNK]" if unknown is None else vocabulary.pieces[unknown],
+        unknown_id=vocabulary.token_id("unknown", 100),
         lowercase=lowercase,
         strip_accents=bool(vocabulary.get("normalizer.strip_accents", lowercase)),
     )
     # BERT's begin and end are named CLS and SEP; "seperator" is how the key is spelled.
-    separator = vocabulary.token_id("seperator", 102)
-    special = _special(
-        vocabulary, add_bos=True, add_eos=True, bos=vocabulary.token_id("cls", 101), eos=separator
-    )
-    return _tokenizer(vocabulary, encoder, special, "spm", strip_space=True)
+    begin, end = vocabulary.token_id("cls", 101), vocabulary.token_id("seperator", 102)
+    special = _special(vocabulary, add_bos=True, bos=begin, eos=end)
+    ends = _if(vocabulary.get("add_sep_token", True), end) or special.suffix_ids
+    special = replace(special, suffix_ids=ends, middle_ids=None)
+    spelled = wordpiece_spelling(vocabulary) is vocabulary.pieces
+    style: PieceStyle = "hf_wordpiece" if spelled else "spm"
+    return _tokenizer(vocabulary, encoder, special, style, strip_space=True)
 
 
 def _unigram(vocabulary: Vocabulary) -> Tokenizer:
     from octavo.tokenizer.library import unigram_encoder
 
     space_prefix = bool(vocabulary.get("add_space_prefix", False))
-    charsmap = vocabulary.get("precompiled_charsmap")
     encoder = unigram_encoder(
         vocabulary,
         unknown_id=vocabulary.token_id("unknown", 2),
-        charsmap=b"" if charsmap is None else bytes(bytearray(int(c) & 0xFF for c in charsmap)),
+        charsmap=_charsmap(vocabulary),
         space_prefix=space_prefix,
         collapse_spaces=bool(vocabulary.get("remove_extra_whitespaces", False)),
     )
-    special = _special(vocabulary, add_bos=False, add_eos=True, eos=1)
+    # With a begin token it is XLM-RoBERTa's; T5 has none.
+    is_roberta = bool(vocabulary.get("add_bos_token", False))
+    special = _special(vocabulary, add_bos=False, add_eos=True, eos=1, add_sep=is_roberta)
     return _tokenizer(vocabulary, encoder, special, "spm", strip_space=space_prefix)
+
+
+def _charsmap(vocabulary: Vocabulary) -> bytes:
+    """The normalization, checked; empty where there is none."""
+    key = "precompiled_charsmap"
+    values = vocabulary.get(key)
+    if values is None or len(values) == 0:
+        return b""
+    charsmap = np.asarray(values).astype(np.uint8).tobytes()
+    return check_charsmap(charsmap, f"tokenizer.ggml.{key}")
 
 
 _BUILDERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {
@@ -151,6 +168,7 @@ def _special(
     *,
     add_bos: bool,
     add_eos: bool = False,
+    add_sep: bool = False,
     bos: int | None = None,
     eos: int | None = None,
 ) -> SpecialTokens:
@@ -165,12 +183,18 @@ def _special(
         "eos_token": eos,
         "unk_token": vocabulary.token_id("unknown"),
         "pad_token": vocabulary.token_id("padding"),
+        "cls_token": vocabulary.token_id("cls"),
+        "sep_token": vocabulary.token_id("seperator"),
+        "mask_token": vocabulary.token_id("mask"),
     }
+    suffix = _if(vocabulary.get("add_eos_token", add_eos), eos)
+    separator = _if(vocabulary.get("add_sep_token", add_sep), vocabulary.token_id("seperator", eos))
     return SpecialTokens(
         bos_id=bos,
         eos_ids=ends,
         prefix_ids=_if(vocabulary.get("add_bos_token", add_bos), bos),
-        suffix_ids=_if(vocabulary.get("add_eos_token", add_eos), eos),
+        suffix_ids=suffix,
+        middle_ids=(*suffix, *separator) if separator else None,
         hidden_ids=frozenset([*vocabulary.ids_of(CONTROL, UNKNOWN), *ends]),
         named={
             role: vocabulary.pieces[token] for role, token in roles.items() if token is not None

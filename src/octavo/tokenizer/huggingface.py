@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Library
+from tokenizers.models import Unigram
 
 from octavo.errors import FormatError
 from octavo.tokenizer.base import Tokenizer
+from octavo.tokenizer.charsmap import check_charsmap
+from octavo.tokenizer.library import unheard_of
 from octavo.tokenizer.pieces import PieceStyle, spm_byte_value
 from octavo.tokenizer.special import SpecialTokens, end_ids
 
@@ -34,20 +38,49 @@ class FolderEncoder:
 
     def _plain_library(self) -> Library:
         if self._plain is None:
-            plain = _open(self._path)
+            is_unigram = isinstance(self.library.model, Unigram)
+            plain = _open(self._path, _without_special if is_unigram else None)
             plain.encode_special_tokens = True
             self._plain = plain
         return self._plain
 
 
-def _open(path: Path) -> Library:
+def _without_special(text: str) -> str:
+    """The same with a unigram model that finds no special token in a text: it would know them by
+    their vocabulary entry, even as plain text."""
+    state = json.loads(text)
+    special = {token["content"] for token in state["added_tokens"] if token["special"]}
+    hidden = [entry for entry in state["model"]["vocab"] if entry[0] in special]
+    known = {entry[0] for entry in hidden}
+    state["added_tokens"] = [t for t in state["added_tokens"] if t["content"] not in known]
+    for entry in hidden:
+        entry[0] = unheard_of()
+    return json.dumps(state)
+
+
+def _open(path: Path, change: Callable[[str], str] | None = None) -> Library:
     try:
-        library = Library.from_file(str(path))
+        if change is None:
+            library = Library.from_file(str(path))
+        else:
+            library = Library.from_str(change(path.read_text("utf-8")))
     except Exception as error:
         raise FormatError(f"{path}: not a usable tokenizer.json: {error}") from error
     library.no_truncation()
     library.no_padding()
+    _check_normalizer(library, path)
     return library
+
+
+def _check_normalizer(library: Library, path: Path) -> None:
+    """Refuse a normalization that would make the library panic on some text."""
+    if library.normalizer is None:
+        return
+    state = json.loads(library.normalizer.__getstate__())
+    for step in state.get("normalizers", [state]):
+        charsmap = step.get("precompiled_charsmap")
+        if charsmap:
+            check_charsmap(b64decode(charsmap), f"{path}: precompiled_charsmap")
 
 
 def from_folder(folder: Path, generation_config: Mapping[str, Any]) -> Tokenizer | None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
+
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 from tokenizers.models import Model, Unigram, WordPiece
 
 from octavo.tokenizer.pieces import SPACE_MARK
-from octavo.tokenizer.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
+from octavo.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Vocabulary,
+)
 
 
 class LibraryEncoder:
@@ -27,12 +37,20 @@ class LibraryEncoder:
         both = user + [AddedToken(text, normalized=False) for text in control]
         self._plain = _library(model, normalizer, pre_tokenizer, user)
         self._special = _library(model, normalizer, pre_tokenizer, both)
+        self._own_ids = self._ids_of_hidden(control, vocabulary)
+
+    def _ids_of_hidden(self, texts: list[str], vocabulary: Vocabulary) -> dict[int, int]:
+        """Ids that the library made up for control tokens which its model does not know by their
+        text -> their own."""
+        known = {vocabulary.pieces[token]: token for token in vocabulary.ids_of(CONTROL, UNKNOWN)}
+        made_up = {text: self._special.token_to_id(text) for text in texts}
+        return {i: known[text] for text, i in made_up.items() if i not in (None, known[text])}
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
         """See `Encoder.encode`."""
         library = self._special if parse_special else self._plain
         ids: list[int] = library.encode(text, add_special_tokens=False).ids
-        return ids
+        return [self._own_ids.get(token, token) for token in ids] if self._own_ids else ids
 
 
 def _library(
@@ -50,18 +68,34 @@ def _library(
     return library
 
 
-def wordpiece_encoder(
-    vocabulary: Vocabulary, *, unknown: str, lowercase: bool, strip_accents: bool
-) -> LibraryEncoder:
-    """BERT's WordPiece. In GGUF U+2581 starts a word; the library wants "##" on all others."""
+def wordpiece_spelling(vocabulary: Vocabulary) -> list[str]:
+    """The pieces as the library wants them, "##" on all that go on in a word.
+
+    In GGUF U+2581 starts a word and nothing goes on; files of early converters have "##" already.
+    """
+    if not any(piece.startswith(SPACE_MARK) for piece in vocabulary.pieces):
+        return vocabulary.pieces
     special = frozenset(vocabulary.ids_of(CONTROL, UNKNOWN, USER_DEFINED))
-    vocab = {}
-    for token, piece in enumerate(vocabulary.pieces):
-        if token not in special:
-            piece = piece[1:] if piece.startswith(SPACE_MARK) else "##" + piece
-        vocab[piece] = token
+    return [
+        piece if token in special else piece[1:] if piece.startswith(SPACE_MARK) else "##" + piece
+        for token, piece in enumerate(vocabulary.pieces)
+    ]
+
+
+def is_cased(vocabulary: Vocabulary) -> bool:
+    """Whether words of the vocabulary have capitals: files of cased models say so nowhere else."""
+    words = vocabulary.texts(NORMAL)
+    return any("A" <= char <= "Z" for word in words if word[-1:] != "]" for char in word)
+
+
+def wordpiece_encoder(
+    vocabulary: Vocabulary, *, unknown_id: int | None, lowercase: bool, strip_accents: bool
+) -> LibraryEncoder:
+    """BERT's WordPiece; a word of more than 100 characters is unknown, as there."""
+    pieces = wordpiece_spelling(vocabulary)
+    vocab = {piece: token for token, piece in enumerate(pieces)}
     return LibraryEncoder(
-        WordPiece(vocab, unk_token=unknown),
+        WordPiece(vocab, unk_token="[UNK]" if unknown_id is None else pieces[unknown_id]),
         vocabulary,
         normalizer=normalizers.BertNormalizer(strip_accents=strip_accents, lowercase=lowercase),
         pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
@@ -80,15 +114,29 @@ def unigram_encoder(
 
     charsmap: SentencePiece's precompiled normalization, may be empty.
     """
-    scored = list(zip(vocabulary.pieces, vocabulary.scores.tolist(), strict=True))
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
     if collapse_spaces:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    has_bytes = bool(vocabulary.ids_of(BYTE))
     return LibraryEncoder(
-        Unigram(scored, unk_id=unknown_id, byte_fallback=False),
+        Unigram(_text_pieces(vocabulary), unk_id=unknown_id, byte_fallback=has_bytes),
         vocabulary,
         normalizer=normalizers.Sequence(steps),
         pre_tokenizer=pre_tokenizers.Metaspace(
             prepend_scheme="always" if space_prefix else "never"
         ),
     )
+
+
+def _text_pieces(vocabulary: Vocabulary) -> list[tuple[str, float]]:
+    """Pieces and scores. The library would find a piece of any type in a text, control tokens with
+    the best score there is, so those that stand for no text get names that no text has."""
+    scored = list(zip(vocabulary.pieces, vocabulary.scores.tolist(), strict=True))
+    for token in vocabulary.ids_of(CONTROL, UNKNOWN, UNUSED):
+        scored[token] = (unheard_of(), 0.0)
+    return scored
+
+
+def unheard_of() -> str:
+    """A piece that is in no text: nobody can guess it, and it is never shown."""
+    return secrets.token_hex(16)
