@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ENGINE = "Engine"
 SAMPLING = "Sampling"
 
+ONLY_ADAPTER = "adapter"
+"""What a command calls the adapter that it answers with."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -75,6 +77,16 @@ KvMemory = Annotated[
         show_default="planned",
     ),
 ]
+Lora = Annotated[
+    str | None,
+    typer.Option(
+        "--lora",
+        metavar="FOLDER",
+        rich_help_panel=ENGINE,
+        help="Answer with this LoRA adapter.",
+        show_default=False,
+    ),
+]
 MaxTokens = Annotated[
     int, typer.Option("--max-tokens", "-n", min=1, rich_help_panel=SAMPLING, help="Longest answer.")
 ]
@@ -128,11 +140,14 @@ class EngineChoices:
     kv_dtype: str = "auto"
     max_model_len: int | None = None
     kv_cache_bytes: int | None = None
+    lora: str | None = None
 
     def options(self, model: str, **more: Any) -> EngineOptions:
         """EngineOptions for a model; `more` are further fields of it."""
         from octavo.engine import EngineOptions
 
+        if self.lora is not None:
+            more["lora"] = {ONLY_ADAPTER: self.lora}
         return EngineOptions(
             model=model,
             backend=self.backend,

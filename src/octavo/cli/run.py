@@ -16,6 +16,7 @@ from octavo.cli.options import (
     EngineChoices,
     KvDtype,
     KvMemory,
+    Lora,
     MaxModelLen,
     MaxTokens,
     MinP,
@@ -76,6 +77,7 @@ def run(
     kv_dtype: KvDtype = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
+    lora: Lora = None,
 ) -> None:
     """Answer one prompt: text to stdout as it comes, speed to stderr.
 
@@ -101,7 +103,9 @@ def run(
         stop=stop,
         ignore_eos=ignore_eos,
     )
-    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    choices = EngineChoices(
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora
+    )
     session = Session.open(model, choices)
     if verbose:
         print(session.engine.plan, file=sys.stderr)

@@ -167,6 +167,34 @@ def serve(
             help="How embeddings are pooled: mean, last, cls; auto: as the model says.",
         ),
     ] = "auto",
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lora",
+            metavar="NAME=FOLDER",
+            rich_help_panel="Engine",
+            help="A LoRA adapter that requests may name as their model. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    lora_loading: Annotated[
+        bool,
+        typer.Option(
+            "--lora-loading",
+            rich_help_panel="Engine",
+            help="Let clients load adapters from folders of this machine (/v1/load_lora_adapter).",
+        ),
+    ] = False,
+    max_lora_rank: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            rich_help_panel="Engine",
+            help="Largest rank of adapters loaded later.",
+            show_default="64 with --lora-loading",
+        ),
+    ] = None,
     scheduling_policy: Annotated[
         str, typer.Option(rich_help_panel="Engine", help="fcfs or priority.")
     ] = "fcfs",
@@ -274,6 +302,8 @@ def serve(
         task=task,
         pooling=pooling,
         tenant_weights=dict(map(_weight, tenant_weight or ())),
+        lora=_adapters(lora or [], (model, *(served_model_name or ()))),
+        max_lora_rank=max_lora_rank or (64 if lora_loading else 0),
     )
     http = ServerOptions(
         host=host,
@@ -303,11 +333,24 @@ def serve(
         tool_parser=tool_parser,
         reasoning_parser=reasoning_parser,
         trust_request_chat_template=trust_request_chat_template,
+        lora_loading=lora_loading,
     )
     try:
         run_server(engine, http)
     except OSError as error:
         raise EngineError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def _adapters(given: list[str], taken: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        if not name or not path:
+            usage_error(f"--lora: got {text!r}, expected NAME=FOLDER")
+        if name in (*taken, *found):
+            usage_error(f"--lora: the name {name!r} is in use already")
+        found[name] = path
+    return found
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.cli.interrupt import Interrupt, deferred_interrupts
-from octavo.cli.options import EngineChoices
+from octavo.cli.options import ONLY_ADAPTER, EngineChoices
 from octavo.errors import EngineError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class Answer:
 class Session:
     """Owns an engine; `stream` runs it until one answer is done."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, lora: str = "") -> None:
+        """lora: the adapter to answer with, "" for none."""
         if engine.tokenizer is None:
             raise UnsupportedError(
                 f"{engine.options.model}: this model has no tokenizer, so it cannot read text; "
@@ -88,6 +89,7 @@ class Session:
         self.engine = engine
         self.tokenizer: Tokenizer = engine.tokenizer
         self.last = Answer()
+        self._lora = lora
         self._count = 0
 
     @classmethod
@@ -98,7 +100,8 @@ class Session:
 
         options = choices.options(model)
         with download_progress() as progress:
-            return cls(Engine.from_options(options, progress=progress))
+            engine = Engine.from_options(options, progress=progress)
+        return cls(engine, ONLY_ADAPTER if choices.lora is not None else "")
 
     @property
     def max_model_len(self) -> int:
@@ -137,7 +140,9 @@ class Session:
         self._count += 1
         request_id = f"cli-{self._count}"
         start = time.perf_counter()
-        self.engine.add_request(Request(request_id, prompt_ids, params, arrival_s=time.monotonic()))
+        request = Request(request_id, prompt_ids, params, arrival_s=time.monotonic())
+        request.lora = self._lora
+        self.engine.add_request(request)
         try:
             while self.last.finish_reason is None and self.engine.has_work():
                 if interrupt.raised:

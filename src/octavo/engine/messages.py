@@ -48,11 +48,19 @@ class GetStats(msgspec.Struct, tag=True, array_like=True):
     number: int
 
 
+class LoadAdapter(msgspec.Struct, tag=True, array_like=True):
+    """Load an adapter between two steps, or with path None unload it. Answered by AdapterDone."""
+
+    number: int
+    name: str
+    path: str | None
+
+
 class Shutdown(msgspec.Struct, tag=True, array_like=True):
     """Stop at once and exit."""
 
 
-Command = Add | Abort | GetStats | Shutdown
+Command = Add | Abort | GetStats | LoadAdapter | Shutdown
 
 
 class Progress(msgspec.Struct, tag=True, array_like=True):
@@ -117,6 +125,13 @@ class Stats(msgspec.Struct, tag=True, array_like=True):
     stats: dict[str, Any]
 
 
+class AdapterDone(msgspec.Struct, tag=True, array_like=True):
+    """What became of LoadAdapter; error: as `describe_error` has it, None if all went well."""
+
+    number: int
+    error: tuple[str, str | None, str] | None
+
+
 class Failed(msgspec.Struct, tag=True, array_like=True):
     """The engine cannot start or go on; the process exits after this."""
 
@@ -124,7 +139,7 @@ class Failed(msgspec.Struct, tag=True, array_like=True):
     message: str
 
 
-Event = Progress | Located | Ready | Deltas | Refused | Stats | Failed
+Event = Progress | Located | Ready | Deltas | Refused | Stats | AdapterDone | Failed
 
 
 def describe_error(error: Exception) -> tuple[str, str | None, str]:

@@ -15,8 +15,8 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import msgspec
 
@@ -85,6 +85,7 @@ class EngineProcess:
         self._stopped_since: float | None = None  # since when there is no engine to go on with
         self._ready_s = 0.0  # when the present child was ready
         self._stats: dict[int, asyncio.Future[EngineStats]] = {}
+        self._loads: dict[int, asyncio.Future[None]] = {}  # of adapters
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
         self._reported: OctavoError | None = None  # what the present child says it dies of
@@ -166,6 +167,28 @@ class EngineProcess:
         finally:
             del self._stats[number]
 
+    async def load_adapter(self, name: str, path: str) -> None:
+        """Load an adapter; an engine that takes this one's place has it too. Raises what kept it
+        from loading."""
+        await self._load(name, path)
+        self.options = replace(self.options, lora={**self.options.lora, name: path})
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises InvalidParameterError while requests use it."""
+        await self._load(name, None)
+        kept = {n: path for n, path in self.options.lora.items() if n != name}
+        self.options = replace(self.options, lora=kept)
+
+    async def _load(self, name: str, path: str | None) -> None:
+        self._check_ready()
+        number = next(self._numbers)
+        future = self._loads[number] = asyncio.get_running_loop().create_future()
+        self._send(m.LoadAdapter(number, name, path))
+        try:
+            await future
+        finally:
+            del self._loads[number]
+
     def progress(self) -> EngineProgress:
         """Whether what runs gets on. Known even when the engine does not answer."""
         now, heart = time.monotonic(), self._heart
@@ -242,6 +265,8 @@ class EngineProcess:
                 future = self._stats.get(number)
                 if future is not None and not future.done():
                     future.set_result(msgspec.convert(stats, EngineStats))
+            case m.AdapterDone(number, fault):
+                self._adapter_done(number, fault)
             case m.Refused(request_id, kind, param, message):
                 error = m.rebuild_error(kind, param, message)
                 self._inflight.refused(request_id, error)
@@ -258,6 +283,15 @@ class EngineProcess:
                 self._inflight.engine_ready()
             case m.Failed(kind, message):
                 self._reported = m.rebuild_error(kind, None, message)
+
+    def _adapter_done(self, number: int, fault: tuple[str, str | None, str] | None) -> None:
+        future = self._loads.get(number)
+        if future is None or future.done():
+            return
+        if fault is None:
+            future.set_result(None)
+        else:
+            future.set_exception(m.rebuild_error(*fault))
 
     # How the engine ends, and starts again.
 
@@ -298,7 +332,8 @@ class EngineProcess:
         if guilty is not None:
             self._inflight.give_up(guilty, died)
             self._crashes = 0
-        for future in self._stats.values():
+        waiting: list[asyncio.Future[Any]] = [*self._stats.values(), *self._loads.values()]
+        for future in waiting:
             if not future.done():
                 future.set_exception(died)
         if self.ready_info is None or self._crashes > self.supervision.max_restarts:

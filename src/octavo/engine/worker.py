@@ -166,8 +166,23 @@ class Worker:
                 self._taken += 1
             case m.Abort(request_id):
                 self._engine.abort(request_id)
+            case m.LoadAdapter(number, name, path):
+                self._link.send(m.AdapterDone(number, self._load_adapter(name, path)))
             case m.GetStats(number):
                 self._link.send(m.Stats(number, asdict(self._engine.stats())))
+
+    def _load_adapter(self, name: str, path: str | None) -> tuple[str, str | None, str] | None:
+        adapters = self._engine.adapters
+        try:
+            if path is None:
+                adapters.unload(name)
+            else:
+                adapters.load(name, path)
+        except Exception as error:
+            if not isinstance(error, OctavoError):
+                _log.error("unexpected error", exc_info=error)
+            return m.describe_error(error)
+        return None
 
     def _add(self, number: int, request: Request) -> None:
         self._numbers[request.request_id] = number

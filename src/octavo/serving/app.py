@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo import __version__
 from octavo.errors import EngineError, InvalidParameterError
-from octavo.serving import anthropic, errors, health, ollama, openai, page, rerank, tokens
+from octavo.serving import anthropic, errors, health, lora, ollama, openai, page, rerank, tokens
 from octavo.serving.access import ApiKeys
 from octavo.serving.context import EngineClient, Serving
 from octavo.serving.describe import complete
@@ -82,6 +82,8 @@ def create_app(
     app.include_router(rerank.router)
     app.include_router(openai.files_router)
     app.include_router(openai.batches_router)
+    if options.lora_loading:
+        app.include_router(lora.router)
     app.include_router(health.router)
     errors.install(app)
     _add_layers(app, serving, options, tracer)

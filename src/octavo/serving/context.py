@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from octavo.serving.storage import Storage
 
 Result = TypeVar("Result")
+_adapter: ContextVar[str] = ContextVar("octavo_adapter", default="")
 in_background: ContextVar[bool] = ContextVar("in_background", default=False)
 """Set in tasks whose requests give way to those of clients."""
 LONG_TEXT = 20_000  # characters from which tokenization leaves the event loop
@@ -58,6 +59,12 @@ class EngineClient(Protocol):
     def batches(self, request: EngineRequest) -> AsyncGenerator[list[Delta]]:
         """Deltas of a request, those together that wait together; closing the generator aborts
         it."""
+
+    async def load_adapter(self, name: str, path: str) -> None:
+        """Load an adapter under a name that is in `options.lora` from then on."""
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget it."""
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""
@@ -172,15 +179,28 @@ class Serving:
         if wanted not in ("", self.task) and (wanted, self.task) != ("score", "embed"):
             raise ApiError(400, f"model: {refusal(wanted, self.task)}", param="model")
 
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Those that requests may name as their model, and their folders."""
+        return {n: path for n, path in self.client.options.lora.items() if n not in self.names}
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The model's names, then those of its adapters."""
+        return (*self.names, *self.adapters)
+
     def check_model(self, name: str) -> None:
-        """Raise 404 for a model that is not served."""
+        """Raise 404 for a model that is not served. What this task asks of the engine from here on
+        is for this model: an adapter, or the base."""
         record = current_record()
-        if record is not None and name in self.names:
+        is_served = name in self.all_names
+        if record is not None and is_served:
             record.model = name
-        if name not in self.names:
+        _adapter.set("" if name in self.names else name)
+        if not is_served:
             raise ApiError(
                 404,
-                f"The model {name!r} does not exist; this server has {', '.join(self.names)}.",
+                f"The model {name!r} does not exist; this server has {', '.join(self.all_names)}.",
                 param="model",
                 code="model_not_found",
             )
@@ -202,6 +222,11 @@ class Serving:
         self.need_tokenizer(param)
         assert self._dialect is not None  # loaded together with the tokenizer
         return self._dialect
+
+
+def chosen_adapter() -> str:
+    """The adapter that the model of this task's request is; "" for none."""
+    return _adapter.get()
 
 
 def serving_of(request: Request) -> Serving:

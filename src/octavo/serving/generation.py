@@ -12,7 +12,7 @@ from octavo.engine.failures import error_of
 from octavo.engine.grammars import grammar_limits
 from octavo.engine.types import BACKGROUND_PRIORITY, Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
-from octavo.serving.context import Serving, in_background
+from octavo.serving.context import Serving, chosen_adapter, in_background
 from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
 from octavo.serving.terms import current_terms
@@ -43,6 +43,7 @@ class Generation:
         self._is_interactive = not in_background.get()
         self._check_grammars()
         for request in requests:
+            request.lora = chosen_adapter()
             current_terms().apply(request)
         if not self._is_interactive:
             for request in requests:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from octavo.engine import AsyncEngine, EngineStats
 from octavo.engine.messages import Ready, ready
@@ -37,6 +38,17 @@ class LocalClient:
         async with aclosing(self._engine.stream(request)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 yield [delta]
+
+    async def load_adapter(self, name: str, path: str) -> None:
+        """Load an adapter."""
+        await self._engine.call(lambda engine: engine.adapters.load(name, path))
+        self.options = replace(self.options, lora={**self.options.lora, name: path})
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget it."""
+        await self._engine.call(lambda engine: engine.adapters.unload(name))
+        kept = {n: path for n, path in self.options.lora.items() if n != name}
+        self.options = replace(self.options, lora=kept)
 
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot of the engine's counters."""

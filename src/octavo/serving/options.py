@@ -54,6 +54,7 @@ class ServerOptions:
     tool_parser, reasoning_parser: how the model writes calls and thoughts, by name, or "auto" for
         what its chat template says.
     trust_request_chat_template: requests may bring a template of their own.
+    lora_loading: requests may load adapters from folders of this machine, and unload them.
     log_level: "critical" to "trace"; "info" says where the server listens, when it is ready, and
         how each request went.
     log_format: "text" for people or "json".
@@ -81,6 +82,7 @@ class ServerOptions:
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
     trust_request_chat_template: bool = False
+    lora_loading: bool = False
     page: bool = True
     metrics_compat: Compat = "octavo"
     log_format: Format = "text"

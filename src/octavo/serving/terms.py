@@ -1,6 +1,6 @@
 """Whose request it is and by when it wants its answer: the same for every protocol.
 
-Fields of the body (`deadline`, `ttft_deadline`, in seconds; `user`), headers
+Fields of the body (`deadline`, `ttft_deadline`, in seconds; `user`; `lora`), headers
 (`X-Octavo-Deadline`, `X-Octavo-TTFT-Deadline`) and the API key are read where the body is, and hold
 for all engine requests that the handler makes.
 """
@@ -27,11 +27,12 @@ EXEMPT = frozenset({"/v1/batches", "/tokenize", "/detokenize"})  # where nothing
 
 @dataclass(frozen=True)
 class Terms:
-    """Deadlines are moments on the monotonic clock."""
+    """Deadlines are moments on the monotonic clock. lora: the adapter that the body names."""
 
     tenant: str = ""
     deadline_s: float | None = None
     ttft_deadline_s: float | None = None
+    lora: str = ""
 
     def apply(self, request: EngineRequest) -> None:
         """Put them on an engine request."""
@@ -40,6 +41,7 @@ class Terms:
             request.deadline_s = self.deadline_s
         if request.ttft_deadline_s is None:
             request.ttft_deadline_s = self.ttft_deadline_s
+        request.lora = self.lora or request.lora
 
 
 NO_TERMS = Terms()
@@ -64,7 +66,14 @@ def take_terms(request: Request, data: dict[str, Any], several_keys: bool) -> No
     moments = {name: _moment(request, data, name, began_s) for name in HEADERS}
     key = str(getattr(request.state, "tenant", ""))
     tenant = key if several_keys else _user(data) or key
-    _current.set(Terms(tenant, moments["deadline"], moments["ttft_deadline"]))
+    _current.set(Terms(tenant, moments["deadline"], moments["ttft_deadline"], _lora(data)))
+
+
+def _lora(data: dict[str, Any]) -> str:
+    value = data.pop("lora", None)
+    if value is not None and not isinstance(value, str):
+        raise invalid("lora", f"lora: got {str(value)[:40]!r}, expected the name of an adapter")
+    return value or ""
 
 
 def _moment(request: Request, data: dict[str, Any], name: str, began_s: float) -> float | None:

@@ -11,6 +11,7 @@ from octavo.cli.options import (
     EngineChoices,
     KvDtype,
     KvMemory,
+    Lora,
     MaxModelLen,
     MaxTokens,
     MinP,
@@ -52,6 +53,7 @@ def chat(
     kv_dtype: KvDtype = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
+    lora: Lora = None,
 ) -> None:
     """Talk with a model. /help inside lists the commands; Ctrl-C stops an answer.
 
@@ -71,7 +73,9 @@ def chat(
         seed=seed,
         stop=stop,
     )
-    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    choices = EngineChoices(
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora
+    )
     session = Session.open(model, choices)
     if verbose:
         print(session.engine.plan, file=sys.stderr)

@@ -32,7 +32,7 @@ class ModelList(msgspec.Struct):
 
 def list_models(serving: Serving) -> ModelList:
     """The list object."""
-    names = serving.names
+    names = serving.all_names
     return ModelList([_model(serving, name) for name in names], names[0], names[-1])
 
 

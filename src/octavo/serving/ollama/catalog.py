@@ -60,7 +60,7 @@ class Catalog:
     async def tags(self) -> dict[str, Any]:
         """GET /api/tags."""
         facts = await self.facts()
-        return {"models": [self._entry(name, facts) for name in self._serving.names]}
+        return {"models": [self._entry(name, facts) for name in self._serving.all_names]}
 
     async def running(self) -> dict[str, Any]:
         """GET /api/ps."""
@@ -70,7 +70,7 @@ class Catalog:
             "size_vram": 0,
             "context_length": 0 if info is None else info.max_model_len,
         }
-        names = self._serving.names
+        names = self._serving.all_names
         return {"models": [{**self._entry(name, facts), **more} for name in names]}
 
     async def show(self, verbose: bool) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _check_model(serving: Serving, name: str | None) -> None:
     """Names may end with ":latest"."""
     if not name:
         raise invalid("model", "model: is missing")
-    serving.check_model(name if name in serving.names else name.removesuffix(LATEST))
+    serving.check_model(name if name in serving.all_names else name.removesuffix(LATEST))
 
 
 async def _answer(

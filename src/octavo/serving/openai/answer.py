@@ -137,11 +137,13 @@ class Completion(msgspec.Struct, tag_field="object", tag="text_completion", omit
 
 
 class Model(msgspec.Struct, tag_field="object", tag="model"):
-    """A model."""
+    """A model. An adapter has the model that it changes as its parent, and a folder as its root."""
 
     id: str
     created: int
     owned_by: str
+    root: str
+    parent: str | None
     max_model_len: int | None
 
 

@@ -89,6 +89,7 @@ class SamplingFields(StructureFields):
     # Octavo's own; the deadlines (seconds) are read and taken out by `terms`
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
     ttft_deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
+    lora: str | None = Field(default=None, max_length=128)  # likewise: the name of an adapter
     return_metrics: bool | None = None  # Octavo's own: the request's timings with the answer
 
     @property

@@ -50,7 +50,7 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
         """Whether a model is served and takes requests."""
-        known = request.name in self._serving.names and request.version in VERSIONS
+        known = request.name in self._serving.all_names and request.version in VERSIONS
         return pb.ModelReadyResponse(ready=known and self._serving.waiting_for is None)
 
     async def ServerMetadata(
