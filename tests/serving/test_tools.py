@@ -50,6 +50,18 @@ def thinker(tiny_model: Path) -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="module")
+def ponderer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """The same with markers that are tokens."""
+    folder = tmp_path_factory.mktemp("model") / "ponderer"
+    model = write_tiny_model(folder, control=("<think>", "</think>"))
+    options = ServerOptions(
+        served_model_names=(MODEL,), reasoning_parser="think", trust_request_chat_template=True
+    )
+    with live_server(model, server=options) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
 def mistral(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     control = ("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
     folder = tmp_path_factory.mktemp("model") / "mistral"
@@ -301,6 +313,33 @@ class TestThinking:
         message = whole(thinker, "x", chat_template=template, max_tokens=3)["message"]
         assert message["content"] is None
         assert message["reasoning"] == "?@A"
+
+    def test_a_budget_ends_it(self, ponderer: LiveServer) -> None:
+        """In the middle, wherever it comes from; what follows is an answer."""
+        answer = "<think>abcdefgh</think>Yes."
+        for budget, thought in ((0, ""), (3, "abc"), (8, "abcdefgh"), (99, "abcdefgh")):
+            body = {"thinking_token_budget": budget, "max_tokens": 30}
+            found = plain(whole(ponderer, answer, **body))
+            assert found["reasoning"] == thought
+            assert joined(deltas(ponderer, answer, **body)) == found
+        usage = post(ponderer, answer, thinking_token_budget=3, max_tokens=30).json()["usage"]
+        assert usage["completion_tokens_details"]["reasoning_tokens"] in (4, 5)
+        begun = "say:x<|im_end|>\n{{ messages[0].content }}\n<think>"
+        body = {"chat_template": begun, "max_tokens": 9, "thinking_token_budget": 4}
+        message = whole(ponderer, "never mind", **body)["message"]
+        assert len(message["reasoning"]) == 4
+
+    def test_a_budget_and_a_grammar(self, ponderer: LiveServer) -> None:
+        answer = '<think>abcdefgh</think>{"a": 1}'
+        body = {"thinking_token_budget": 3, "response_format": {"type": "json_object"}}
+        found = plain(whole(ponderer, answer, max_tokens=60, **body))
+        assert found["reasoning"] == "abc"
+        assert isinstance(json.loads(found["text"]), dict)
+
+    def test_a_budget_needs_markers_that_are_tokens(self, thinker: LiveServer) -> None:
+        reply = post(thinker, self.ANSWER, thinking_token_budget=3)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["param"] == "thinking_token_budget"
 
     def test_effort_needs_a_model_that_thinks(
         self, thinker: LiveServer, server: LiveServer

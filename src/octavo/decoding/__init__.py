@@ -10,6 +10,7 @@ from octavo.decoding.pooling import Pooling
 from octavo.decoding.repetition import RepetitionDetection
 from octavo.decoding.sample import sample_batch
 from octavo.decoding.stops import StopMatcher
+from octavo.decoding.thinking import ThinkingBudget
 
 __all__ = [
     "ROW_ERRORS",
@@ -22,6 +23,7 @@ __all__ = [
     "SamplingParams",
     "SamplingRow",
     "StopMatcher",
+    "ThinkingBudget",
     "as_lark",
     "build_batch",
     "sample_batch",

@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.decoding.grammar import Grammar
 from octavo.decoding.repetition import RepetitionDetection
+from octavo.decoding.thinking import ThinkingBudget
 from octavo.errors import InvalidParameterError
 
 MAX_SAMPLES = 128
@@ -60,6 +61,7 @@ class SamplingParams:
     grammar: what the text must match; end-of-sequence is allowed only where the match is complete.
     allowed_token_ids: nothing else is drawn, end-of-sequence included. bad_words: token sequences
     that do not occur in the output. repetition_detection: ends an answer that goes in circles.
+    thinking_budget: ends thinking that takes too long.
     """
 
     n: int = 1
@@ -87,6 +89,7 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     repetition_detection: RepetitionDetection | None = None
+    thinking_budget: ThinkingBudget | None = None
     spaces_between_special_tokens: bool = True
 
     def __post_init__(self) -> None:
@@ -114,6 +117,9 @@ class SamplingParams:
             for token in getattr(self, name) or ():
                 if token >= vocab_size:
                     raise _bad(name, token, f"token ids below {vocab_size}")
+        budget = self.thinking_budget
+        if budget is not None and max(*budget.begin, *budget.end) >= vocab_size:
+            raise _bad("thinking_budget", budget, f"token ids below {vocab_size}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -138,7 +144,11 @@ class SamplingParams:
         self._check_types()
 
     def _check_types(self) -> None:
-        for name, kind in (("grammar", Grammar), ("repetition_detection", RepetitionDetection)):
+        for name, kind in (
+            ("grammar", Grammar),
+            ("repetition_detection", RepetitionDetection),
+            ("thinking_budget", ThinkingBudget),
+        ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise _bad(name, value, f"a {kind.__name__}")

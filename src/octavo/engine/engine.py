@@ -322,7 +322,7 @@ class Engine:
         return self._refuse(sample.state, error)
 
     def _append(self, sample: Sample, token: int, row: int, result: SampleResult) -> Delta:
-        sample.ids.append(token)
+        sample.take(token)
         if sample.matcher is not None:
             sample.matcher.advance((token,))
         params, stream = sample.params, sample.text

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from octavo.cache import BlockTable
 from octavo.decoding.matcher import Matcher
 from octavo.decoding.pooling import Pool
+from octavo.decoding.thinking import Thinking
 from octavo.engine.types import (
     BACKGROUND_PRIORITY,
     FinishReason,
@@ -69,6 +70,7 @@ class Sample(Sequence):
         "state",
         "stop_ids",
         "text",
+        "thinking",
     )
 
     def __init__(
@@ -100,6 +102,8 @@ class Sample(Sequence):
         self.text = text
         self.adapter = adapter
         self.matcher: Matcher | None = None
+        budget = params.thinking_budget
+        self.thinking = Thinking(budget) if budget is not None else None
         self.done = False
         penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
         self.penalised = penalties != (1.0, 0.0, 0.0)
@@ -109,9 +113,15 @@ class Sample(Sequence):
     def replay(self, tokens: list[int]) -> None:
         """Take up tokens that an engine drew before it died; all they led to is as it was then."""
         for token in tokens:
-            self.ids.append(token)
+            self.take(token)
             if self.text is not None:
                 self.text.push(token, self.num_output > self.params.min_tokens)
+
+    def take(self, token: int) -> None:
+        """Append a token of the output."""
+        self.ids.append(token)
+        if self.thinking is not None:
+            self.thinking.push(token)
 
     def history(self) -> NDArray[np.int32]:
         """All ids so far as an array, [len(ids)]; grown in place, not rebuilt."""

@@ -16,7 +16,8 @@ _ALL = np.uint32(0xFFFFFFFF)
 
 def needs_mask(sample: Sample) -> bool:
     """Whether some tokens are closed to the sample."""
-    return sample.matcher is not None or sample.params.allowed_token_ids is not None
+    narrowed = sample.matcher is not None or sample.params.allowed_token_ids is not None
+    return narrowed or sample.thinking is not None
 
 
 def closed_by(sample: Sample, why: str | None) -> InvalidParameterError | None:
@@ -25,6 +26,8 @@ def closed_by(sample: Sample, why: str | None) -> InvalidParameterError | None:
     if params.grammar is not None:
         said = sample.matcher.error if sample.matcher is not None else None
         return InvalidParameterError(params.grammar.param, said or f"cannot go on; {why}")
+    if sample.thinking is not None and sample.thinking.forced is not None:
+        return InvalidParameterError("thinking_budget", f"thinking cannot be ended; {why}")
     if params.allowed_token_ids is not None:
         return InvalidParameterError("allowed_token_ids", f"no token can be drawn; {why}")
     return None
@@ -51,6 +54,11 @@ class TokenMasks:
                 sample.matcher.fill(masks, row)
             if sample.params.allowed_token_ids is not None:
                 masks[row] &= self._allowed_words(sample.state)
+            if sample.thinking is not None and (forced := sample.thinking.forced) is not None:
+                word, bit = forced // 32, np.uint32(1 << forced % 32)
+                kept = masks[row, word] & bit
+                masks[row] = 0
+                masks[row, word] = kept
         return masks
 
     def _allowed_words(self, state: RequestState) -> NDArray[np.uint32]:

@@ -68,6 +68,16 @@ class AnswerFormat:
         tools = (*calls.markers, *_ends(calls)) if calls else ()
         return (*tools, *(self.reasoning.markers if self.reasoning else ()))
 
+    def thought(self, prompt: str) -> tuple[str, str, bool] | None:
+        """What begins and ends the thinking of an answer to `prompt`, and whether the prompt has
+        begun it; None for models that do not think."""
+        if self.harmony:
+            opening = harmony.opening(prompt)
+            return harmony.THOUGHT, harmony.END, opening.endswith(harmony.THOUGHT)
+        if self.reasoning is None:
+            return None
+        return self.reasoning.begin, self.reasoning.end, bool(self.reasoning.opening(prompt))
+
     def parser(
         self,
         prompt: str = "",

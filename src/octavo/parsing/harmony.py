@@ -17,6 +17,7 @@ START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", 
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 CONTROL = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
 FINAL = f"{CHANNEL}final{MESSAGE}"
+THOUGHT = f"{CHANNEL}analysis{MESSAGE}"
 _HEADER = Markers((MESSAGE, END, CALL, RETURN, START))
 _BODY = Markers((END, CALL, RETURN, START))
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")

@@ -23,6 +23,7 @@ from octavo.serving.generation import Generation, new_id
 from octavo.serving.prompts import RENDERED, PromptOptions
 from octavo.serving.rendering import check_template, rendered_prompt
 from octavo.serving.reply import Reply
+from octavo.serving.thinking import bounded
 
 __all__ = ["Conversation", "Tool", "ToolChoice", "render", "reply_to"]
 
@@ -47,7 +48,9 @@ class Conversation:
     prompt_options: how the rendered text becomes ids. request_id: chosen by the client.
     chat_template: used instead of the model's. call_id_prefix: what the ids of calls begin with.
     reasoning_param: the request field that asks for thinking; where the model cannot, an error
-    names it. fit_output: ask for no more tokens than the context still holds, instead of refusing.
+    names it. thinking_budget: tokens after which thinking is ended; thinking_budget_param: the
+    request field it came from, "" if it may be ignored where the model's markers are no tokens.
+    fit_output: ask for no more tokens than the context still holds, instead of refusing.
     """
 
     messages: list[dict[str, Any]]
@@ -61,6 +64,8 @@ class Conversation:
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     reasoning: bool | None = None
     reasoning_param: str = ""
+    thinking_budget: int | None = None
+    thinking_budget_param: str = ""
     priority: int = 0
     cache_salt: str = ""
     tenant: str = ""
@@ -85,6 +90,8 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     dialect = serving.need_dialect(conversation.prompt_field)
     params = _fitting(serving, conversation, len(ids))
     params = constrained(params, conversation, dialect, rendered)
+    tokenizer = serving.need_tokenizer(conversation.prompt_field)
+    params = bounded(params, conversation, dialect, tokenizer, rendered)
     tools = conversation.offered if dialect.calls_parsed else ()
     request = Request(
         request_id=new_id(conversation.id_prefix, conversation.request_id),

@@ -39,6 +39,7 @@ def conversation_of(body: CountRequest) -> Conversation:
         template_kwargs=_template_kwargs(body),
         reasoning=_reasoning(body),
         reasoning_param="thinking",
+        thinking_budget=_budget(body),
         fit_output=True,
         id_prefix="msg",
         call_id_prefix="toolu_",
@@ -82,6 +83,11 @@ def _reasoning(body: CountRequest) -> bool | None:
     if thinking.type == "enabled":
         _check_budget(body, thinking.budget_tokens)
     return thinking.type == "enabled"
+
+
+def _budget(body: CountRequest) -> int | None:
+    enabled = body.thinking is not None and body.thinking.type == "enabled"
+    return body.thinking.budget_tokens if body.thinking is not None and enabled else None
 
 
 def _check_budget(body: CountRequest, budget: int | None) -> None:

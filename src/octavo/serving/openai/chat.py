@@ -33,6 +33,8 @@ def conversation_of(body: ChatRequest) -> Conversation:
         template_kwargs=_template_kwargs(body),
         reasoning=None if effort is None else effort != "none",
         reasoning_param="reasoning_effort",
+        thinking_budget=body.thinking_token_budget,
+        thinking_budget_param="thinking_token_budget",
         prompt_options=body.prompt_options(False),
         request_id=body.request_id,
         priority=body.priority or 0,

@@ -222,6 +222,7 @@ class ChatRequest(ToolFields):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
     reasoning_effort: Effort | None = None
+    thinking_token_budget: int | None = Field(default=None, ge=0, lt=2**31)
     # beyond OpenAI, as in vLLM
     include_reasoning: bool | None = None
     echo: bool | None = None
