@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 # GGUF's ids of the types in use, and the bits of their packed elements.
 TYPE_IDS = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "TQ2_0": 35}
-BITS = {name: int(name[1]) for name in TYPE_IDS} | {"TQ2_0": 4}
+BITS = {name: 4 if name == "TQ2_0" else int(name[1]) for name in TYPE_IDS}
 """Elements of 2 bits are multiplied as those of 4 are."""
 
 
