@@ -40,6 +40,9 @@ void check_row_kernels() {
     check_close("add", n, [&](K k, float* o) { k.add(a, b, o, size); });
     check_close("mul", n, [&](K k, float* o) { k.mul(a, b, o, size); });
     check_close("scale", n, [&](K k, float* o) { k.scale(a, o, size, 0.3f); });
+    check_close("add_scaled", n, [&](K k, float* o) { k.add_scaled(copied(o), b, size, -0.7f); });
+    check_close("clamped_swiglu", n,
+                [&](K k, float* o) { k.clamped_swiglu(copied(o), b, size, 1.702f, 0.5f); });
     if (n % 2 != 0) continue;
     check_close("rope", n, [&](K k, float* o) { k.rope(copied(o), b, size / 2, false); });
     check_close("rope in pairs", n, [&](K k, float* o) { k.rope(copied(o), b, size / 2, true); });

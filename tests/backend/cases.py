@@ -384,7 +384,8 @@ def _experts(
 
 
 def experts_cases() -> Iterator[Case]:
-    """Every scheme; few rows and many, all experts and one, odd sizes, biases, activations."""
+    """Floats and ways of storing scales; few rows and many, all experts and one, odd sizes, biases,
+    activations."""
     for scheme in (*FLOAT, "Q8_0", "Q4_K", "Q6_K", "MXFP4", "TQ2_0"):
         for rows in (1, 40):
             yield _experts(f"{scheme}-{rows}", rows, (8, 2, 256, 256), scheme=scheme)

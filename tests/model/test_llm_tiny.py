@@ -17,7 +17,7 @@ from tests.serving.tiny_model import write_tiny_model
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny"
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "deepseek-v3-mla"])
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral", "gpt-oss", "deepseek-v3-mla"])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_golden_greedy_ids_and_logits(family: str, backend: str) -> None:
     reports: list[EnginePlan] = []

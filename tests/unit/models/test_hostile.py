@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import ModelError
-from octavo.models import build_graph, config_from
+from octavo.models import build_graph, config_from, fit_tensors
 from octavo.weights import Checkpoint, open_checkpoint
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
-FAMILIES = ["llama", "llama-3.1-rope", "qwen2", "mistral-window", "gemma3"]
+FAMILIES = ["llama", "llama-3.1-rope", "qwen2", "mistral-window", "gemma3", "mixtral", "gpt-oss"]
 
 GGUF = {
     "gemma3.block_count": 4,
@@ -66,7 +66,8 @@ hostile = st.one_of(
 
 def read(checkpoint: Checkpoint) -> None:
     with suppress(ModelError):
-        build_graph(config_from(checkpoint), checkpoint.tensors)
+        config = config_from(checkpoint)
+        build_graph(config, fit_tensors(config, checkpoint).tensors)
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)

@@ -1,5 +1,5 @@
-"""Latent attention in company: the same ids and logprobs however requests are batched, cut into
-chunks, found in the prefix cache or preempted, and on however many threads."""
+"""Latent attention and mixtures of experts in company: the same ids and logprobs however requests
+are batched, cut into chunks, found in the prefix cache or preempted, on any number of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import pytest
 from octavo import LLM, SamplingParams
 from octavo.engine import RequestOutput
 
-MODEL = Path(__file__).parent.parent / "golden" / "tiny" / "deepseek-v3-mla"
+GOLDEN = Path(__file__).parent.parent / "golden" / "tiny"
+MODELS = [
+    ("deepseek-v3-mla", "f32"),
+    ("deepseek-v3-mla", "bf16"),
+    ("mixtral", "f32"),
+    ("gpt-oss", "bf16"),
+]
+"""With the type of the KV cache."""
 COMPANIES: dict[str, dict[str, Any]] = {
     "batched": {"max_num_seqs": 16, "num_threads": 2},
     "small-chunks": {"max_num_seqs": 16, "max_num_batched_tokens": 19, "num_threads": 1},
@@ -29,30 +36,34 @@ def prompts() -> list[list[int]]:
     return [ids.tolist() for ids in found]
 
 
-def run(kv_dtype: str, rounds: int = 1, **options: Any) -> list[RequestOutput]:
+def run(model: tuple[str, str], rounds: int = 1, **options: Any) -> list[RequestOutput]:
     params = SamplingParams(temperature=0, max_tokens=20, logprobs=2, ignore_eos=True)
-    with LLM(str(MODEL), weights="float", kv_dtype=kv_dtype, **options) as llm:
+    name, kv_dtype = model
+    with LLM(str(GOLDEN / name), weights="float", kv_dtype=kv_dtype, **options) as llm:
         for _ in range(rounds):
             found = llm.generate(prompts(), params)
     return found
 
 
-@pytest.fixture(scope="module", params=["f32", "bf16"])
-def kv_dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=MODELS, ids="-".join)
+def model(request: pytest.FixtureRequest) -> tuple[str, str]:
+    found: tuple[str, str] = request.param
+    return found
 
 
 @pytest.fixture(scope="module")
-def alone(kv_dtype: str) -> list[RequestOutput]:
-    return run(kv_dtype, max_num_seqs=1, enable_prefix_caching=False, num_threads=2)
+def alone(model: tuple[str, str]) -> list[RequestOutput]:
+    return run(model, max_num_seqs=1, enable_prefix_caching=False, num_threads=2)
 
 
 @pytest.mark.parametrize("company", COMPANIES)
-def test_bits_are_equal(company: str, kv_dtype: str, alone: list[RequestOutput]) -> None:
-    found = run(kv_dtype, **COMPANIES[company])
+def test_bits_are_equal(company: str, model: tuple[str, str], alone: list[RequestOutput]) -> None:
+    found = run(model, **COMPANIES[company])
     assert [one.outputs for one in found] == [one.outputs for one in alone]
 
 
-def test_bits_are_equal_from_the_prefix_cache(kv_dtype: str, alone: list[RequestOutput]) -> None:
-    found = run(kv_dtype, rounds=2, max_num_seqs=4)
+def test_bits_are_equal_from_the_prefix_cache(
+    model: tuple[str, str], alone: list[RequestOutput]
+) -> None:
+    found = run(model, rounds=2, max_num_seqs=4)
     assert [one.outputs for one in found] == [one.outputs for one in alone]
