@@ -204,6 +204,21 @@ def test_one_call_at_most(server: LiveServer) -> None:
     assert joined(deltas(server, CALL + CALL_NOW, **body)) == found
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_engine_stops_where_a_second_call_begins(slow_server: LiveServer, n: int) -> None:
+    """The rest would take seconds."""
+    body = {"tools": TOOLS, "parallel_tool_calls": False, "n": n, "max_tokens": 1500}
+    answer = CALL + CALL_NOW * 15
+    reply = post(slow_server, answer, **body).json()
+    assert len(reply["choices"]) == n
+    for choice in reply["choices"]:
+        assert choice["finish_reason"] == "tool_calls"
+        assert len(choice["message"]["tool_calls"]) == 1
+    assert reply["usage"]["completion_tokens"] < n * len(answer)
+    values = slow_server.wait_idle()
+    assert values["octavo:kv_blocks_used"] == 0
+
+
 def test_logprobs_of_calls_are_complete(server: LiveServer) -> None:
     body = {"tools": TOOLS, "logprobs": True}
     entries = whole(server, f"Ok {CALL}", **body)["logprobs"]["content"]

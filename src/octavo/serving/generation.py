@@ -40,6 +40,8 @@ class Generation:
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
         self.one_by_one = False  # whether a batch holds one delta only, for exact counts with each
         self._n = requests[0].params.n
+        self._open = set(range(self.num_choices))
+        self._is_cut = False  # whether a choice was ended before its end
         self._is_interactive = not in_background.get()
         self._check_grammars()
         for request in requests:
@@ -61,6 +63,11 @@ class Generation:
         """Choices of the whole answer."""
         return len(self.requests) * self._n
 
+    def end_choice(self, choice: int) -> None:
+        """Show no more of a choice; once none is left the engine is stopped."""
+        self._open.discard(choice)
+        self._is_cut = True
+
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
         """(choice, delta) as they come; else as `batches`."""
         async with aclosing(self.batches()) as batches:
@@ -81,6 +88,8 @@ class Generation:
                             yield shown
                         if failure is not None:
                             raise failure
+                        if self._is_cut and not self._open:
+                            return
         except OctavoError as error:
             metrics, kind = self._serving.metrics, type(error).__name__
             (metrics.failed if self.num_output_tokens else metrics.refused)(kind)
@@ -89,12 +98,17 @@ class Generation:
             self._serving.num_interactive -= self._is_interactive
 
     def _take(self, batch: Batch) -> Exception | None:
-        """Count a batch. One that has failed is cut off before its failure, which is returned."""
+        """Count a batch, without what belongs to choices that were ended. One that has failed is
+        cut off before its failure, which is returned."""
+        if self._is_cut:
+            batch[:] = [one for one in batch if one[0] in self._open]
         for place, (choice, delta) in enumerate(batch):
             failure = _failure(delta)
             if failure is not None:
                 del batch[place:]
                 return failure
+            if delta.finish_reason is not None:
+                self._open.discard(choice)
             self.num_output_tokens += len(delta.token_ids)
             self.num_cached_tokens += delta.num_cached_tokens or 0
             if delta.prompt_logprobs is not None:

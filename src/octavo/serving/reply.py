@@ -46,8 +46,8 @@ class ReplyChoice(Answer):
 
 
 class Reply:
-    """One conversation's answer; `generation` has its token counts. single_call: a choice shows
-    its first tool call only."""
+    """One conversation's answer; `generation` has its token counts. single_call: a choice
+    ends where its second tool call begins."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Reply:
         generation.num_reasoning_tokens = 0
         self._parsers = [new_parser() for _ in range(generation.num_choices)]
         self._called = [False] * generation.num_choices
+        self._over = [False] * generation.num_choices
 
     @property
     def id(self) -> str:
@@ -70,7 +71,9 @@ class Reply:
         """As they come. Errors are ApiErrors. Closing aborts what still runs."""
         async with aclosing(self.generation.deltas()) as deltas:
             async for index, delta in deltas:
-                yield self.cut(index, delta)
+                cut = self.cut(index, delta)
+                if cut is not None:
+                    yield cut
 
     async def collect(self) -> list[ReplyChoice]:
         """All choices, finished."""
@@ -80,9 +83,16 @@ class Reply:
                 choices[delta.index].take(delta)
         return choices
 
-    def cut(self, index: int, delta: Delta) -> ReplyDelta:
-        """The next delta of `generation` in parts; for who reads that itself."""
+    def cut(self, index: int, delta: Delta) -> ReplyDelta | None:
+        """The next delta of `generation` in parts, for who reads that itself; None for one of a
+        choice that is over."""
+        if self._over[index]:
+            return None
         parts = self._parts(index, delta)
+        if self._single_call and (end := _second_call(parts)) is not None:
+            self._over[index] = True
+            self.generation.end_choice(index)
+            return ReplyDelta(index, parts[:end], delta, "tool_calls")
         if delta.finish_reason is None:
             return ReplyDelta(index, parts, delta)
         reason: EndReason = "length" if delta.finish_reason == "length" else "stop"
@@ -99,6 +109,12 @@ class Reply:
             parts = [*parts, *parser.finish()]
         if any(isinstance(part, ToolCallPart) for part in parts):
             self._called[index] = True
-        if not self._single_call:
-            return parts
-        return [part for part in parts if not isinstance(part, ToolCallPart) or part.place == 0]
+        return parts
+
+
+def _second_call(parts: list[Part]) -> int | None:
+    """Where it begins."""
+    for place, part in enumerate(parts):
+        if isinstance(part, ToolCallPart) and part.place > 0:
+            return place
+    return None

@@ -86,7 +86,8 @@ class ChatFormat:
             for each in range(self.generation.num_choices):
                 yield _chunk(each, {"role": "assistant", "content": self._echo})
         cut = self._reply.cut(index, delta)
-        yield from self._extras.chunks(cut, self._chunks(cut))
+        if cut is not None:
+            yield from self._extras.chunks(cut, self._chunks(cut))
 
     def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
         logprobs = self._logprobs(delta.raw.logprobs or [])
