@@ -19,7 +19,7 @@ from octavo.rpc import generation_pb2_grpc  # noqa: E402
 from octavo.rpc import open_inference_pb2 as oip  # noqa: E402
 from octavo.rpc import open_inference_pb2_grpc as oip_grpc  # noqa: E402
 from octavo.serving import ServerOptions  # noqa: E402
-from tests.serving.live_server import MODEL, LiveServer, live_server  # noqa: E402
+from tests.serving.live_server import MODEL, LiveServer, live_server, wait_until  # noqa: E402
 from tests.serving.tiny_model import END  # noqa: E402
 
 KEY = (("authorization", "Bearer secret"),)
@@ -159,6 +159,38 @@ def test_a_deadline_ends_the_call(slow: Client) -> None:
     slow.live.wait_idle()
 
 
+def test_a_request_has_a_deadline_of_its_own(slow: Client) -> None:
+    slow.live.http.headers["Authorization"] = "Bearer secret"
+    fields = request(sampling={"max_tokens": 2000, "ignore_eos": True}, timeout_s=0.3)
+    error = refusal(slow.generation.Generate, fields, timeout=60, metadata=KEY)
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "deadline" in error.details()
+    slow.live.wait_idle()
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_users_are_tenants_where_keys_are_not(
+    client: Client, slow: Client, with_keys: bool
+) -> None:
+    asked = slow if with_keys else client
+    metadata = KEY if with_keys else ()
+    with asked.live.engine_stopped():
+        prompt = {"prompt": "a", "user": "anna"}
+        talk = pb.Conversation(messages=[pb.Message(role="user", content="a")])
+        calls = [
+            asked.generation.Generate.future(request(**prompt), timeout=60, metadata=metadata),
+            asked.generation.Generate.future(
+                request(conversation=talk, user="anna"), timeout=60, metadata=metadata
+            ),
+        ]
+        wait_until(lambda: asked.live.client.num_live == 2)
+        live = list(asked.live.client._inflight._live.values())
+        tenants = {one.request.tenant for one in live}
+    assert all(call.result().choices for call in calls)
+    assert ("anna" in tenants) is not with_keys
+    assert len(tenants) == 1
+
+
 def test_keys(slow: Client) -> None:
     for metadata in ((), (("authorization", "Bearer wrong"),), (("x-api-key", ""),)):
         for call, message in (
@@ -176,6 +208,19 @@ def test_keys(slow: Client) -> None:
 
 
 BAD: list[tuple[str, str | None, dict[str, Any]]] = [
+    ("INVALID_ARGUMENT", "timeout_s", {"timeout_s": -1}),
+    ("INVALID_ARGUMENT", "timeout_s", {"timeout_s": float("nan")}),
+    ("INVALID_ARGUMENT", "timeout_s", {"timeout_s": 1e9}),
+    ("INVALID_ARGUMENT", "lora", {"lora": "none"}),
+    (
+        "INVALID_ARGUMENT",
+        "thinking_token_budget",
+        {
+            "conversation": pb.Conversation(
+                messages=[pb.Message(role="user", content="x")], thinking_token_budget=5
+            )
+        },
+    ),
     ("INVALID_ARGUMENT", "input", {"token_ids": None}),
     ("INVALID_ARGUMENT", "prompt", {"prompt": ""}),
     ("INVALID_ARGUMENT", "prompt", {"prompt": "x" * 5000}),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/rpc/generation.proto\x12\toctavo.v1\"\x82\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x12/\n\x0c\x63onversation\x18\x04 \x01(\x0b\x32\x17.octavo.v1.ConversationH\x00\x12%\n\x08sampling\x18\x05 \x01(\x0b\x32\x13.octavo.v1.Sampling\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x1d\n\x15\x66irst_token_timeout_s\x18\x08 \x01(\x01\x42\x07\n\x05input\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xc9\x01\n\x0c\x43onversation\x12$\n\x08messages\x18\x01 \x03(\x0b\x32\x12.octavo.v1.Message\x12\x1e\n\x05tools\x18\x02 \x03(\x0b\x32\x0f.octavo.v1.Tool\x12\x13\n\x0btool_choice\x18\x03 \x01(\t\x12 \n\x13parallel_tool_calls\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x16\n\treasoning\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\x16\n\x14_parallel_tool_callsB\x0c\n\n_reasoning\"z\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\'\n\ntool_calls\x18\x04 \x03(\x0b\x32\x13.octavo.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\"R\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\"F\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\"\xb5\x06\n\x08Sampling\x12\x0e\n\x01n\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0btemperature\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x12\n\x05top_k\x18\x05 \x01(\x05H\x04\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x12\n\x05min_p\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\t \x01(\x01H\x08\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\n \x01(\x01H\t\x88\x01\x01\x12\x11\n\x04seed\x18\x0b \x01(\x03H\n\x88\x01\x01\x12\x15\n\x08logprobs\x18\x0c \x01(\rH\x0b\x88\x01\x01\x12\x0c\n\x04stop\x18\r \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0e \x03(\r\x12\x17\n\nignore_eos\x18\x0f \x01(\x08H\x0c\x88\x01\x01\x12 \n\x13skip_special_tokens\x18\x10 \x01(\x08H\r\x88\x01\x01\x12\'\n\x1ainclude_stop_str_in_output\x18\x11 \x01(\x08H\x0e\x88\x01\x01\x12\x36\n\nlogit_bias\x18\x12 \x03(\x0b\x32\".octavo.v1.Sampling.LogitBiasEntry\x12#\n\x07grammar\x18\x13 \x01(\x0b\x32\x12.octavo.v1.Grammar\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x04\n\x02_nB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x07\n\x05_seedB\x0b\n\t_logprobsB\r\n\x0b_ignore_eosB\x16\n\x14_skip_special_tokensB\x1d\n\x1b_include_stop_str_in_output\"\'\n\x07Grammar\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\"\x9e\x02\n\rGenerateChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\'\n\ntool_calls\x18\x04 \x03(\x0b\x32\x13.octavo.v1.ToolCall\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12*\n\x08logprobs\x18\x06 \x03(\x0b\x32\x18.octavo.v1.TokenLogprobs\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x15\n\x0bstop_string\x18\x08 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\t \x01(\rH\x00\x12\x1f\n\x05usage\x18\n \x01(\x0b\x32\x10.octavo.v1.UsageB\r\n\x0bstop_reason\"y\n\x10GenerateResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12)\n\x07\x63hoices\x18\x03 \x03(\x0b\x32\x18.octavo.v1.GenerateChunk\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"9\n\rTokenLogprobs\x12(\n\ncandidates\x18\x01 \x03(\x0b\x32\x14.octavo.v1.Candidate\"<\n\tCandidate\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12\x0c\n\x04rank\x18\x03 \x01(\r\"L\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x15\n\routput_tokens\x18\x03 \x01(\r2\x9b\x01\n\nGeneration\x12\x43\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x1b.octavo.v1.GenerateResponse\x12H\n\x0eGenerateStream\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/rpc/generation.proto\x12\toctavo.v1\"\xb1\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x12/\n\x0c\x63onversation\x18\x04 \x01(\x0b\x32\x17.octavo.v1.ConversationH\x00\x12%\n\x08sampling\x18\x05 \x01(\x0b\x32\x13.octavo.v1.Sampling\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x1d\n\x15\x66irst_token_timeout_s\x18\x08 \x01(\x01\x12\x11\n\ttimeout_s\x18\t \x01(\x01\x12\x0c\n\x04user\x18\n \x01(\t\x12\x0c\n\x04lora\x18\x0b \x01(\tB\x07\n\x05input\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x87\x02\n\x0c\x43onversation\x12$\n\x08messages\x18\x01 \x03(\x0b\x32\x12.octavo.v1.Message\x12\x1e\n\x05tools\x18\x02 \x03(\x0b\x32\x0f.octavo.v1.Tool\x12\x13\n\x0btool_choice\x18\x03 \x01(\t\x12 \n\x13parallel_tool_calls\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x16\n\treasoning\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12\"\n\x15thinking_token_budget\x18\x06 \x01(\rH\x02\x88\x01\x01\x42\x16\n\x14_parallel_tool_callsB\x0c\n\n_reasoningB\x18\n\x16_thinking_token_budget\"z\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\'\n\ntool_calls\x18\x04 \x03(\x0b\x32\x13.octavo.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\"R\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\"F\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\"\xb5\x06\n\x08Sampling\x12\x0e\n\x01n\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0btemperature\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x12\n\x05top_k\x18\x05 \x01(\x05H\x04\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x12\n\x05min_p\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\t \x01(\x01H\x08\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\n \x01(\x01H\t\x88\x01\x01\x12\x11\n\x04seed\x18\x0b \x01(\x03H\n\x88\x01\x01\x12\x15\n\x08logprobs\x18\x0c \x01(\rH\x0b\x88\x01\x01\x12\x0c\n\x04stop\x18\r \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0e \x03(\r\x12\x17\n\nignore_eos\x18\x0f \x01(\x08H\x0c\x88\x01\x01\x12 \n\x13skip_special_tokens\x18\x10 \x01(\x08H\r\x88\x01\x01\x12\'\n\x1ainclude_stop_str_in_output\x18\x11 \x01(\x08H\x0e\x88\x01\x01\x12\x36\n\nlogit_bias\x18\x12 \x03(\x0b\x32\".octavo.v1.Sampling.LogitBiasEntry\x12#\n\x07grammar\x18\x13 \x01(\x0b\x32\x12.octavo.v1.Grammar\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x04\n\x02_nB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x07\n\x05_seedB\x0b\n\t_logprobsB\r\n\x0b_ignore_eosB\x16\n\x14_skip_special_tokensB\x1d\n\x1b_include_stop_str_in_output\"\'\n\x07Grammar\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\"\x9e\x02\n\rGenerateChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\'\n\ntool_calls\x18\x04 \x03(\x0b\x32\x13.octavo.v1.ToolCall\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12*\n\x08logprobs\x18\x06 \x03(\x0b\x32\x18.octavo.v1.TokenLogprobs\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x15\n\x0bstop_string\x18\x08 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\t \x01(\rH\x00\x12\x1f\n\x05usage\x18\n \x01(\x0b\x32\x10.octavo.v1.UsageB\r\n\x0bstop_reason\"y\n\x10GenerateResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12)\n\x07\x63hoices\x18\x03 \x03(\x0b\x32\x18.octavo.v1.GenerateChunk\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"9\n\rTokenLogprobs\x12(\n\ncandidates\x18\x01 \x03(\x0b\x32\x14.octavo.v1.Candidate\"<\n\tCandidate\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12\x0c\n\x04rank\x18\x03 \x01(\r\"L\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x15\n\routput_tokens\x18\x03 \x01(\r2\x9b\x01\n\nGeneration\x12\x43\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x1b.octavo.v1.GenerateResponse\x12H\n\x0eGenerateStream\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,33 +34,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLING_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_GENERATEREQUEST']._serialized_start=43
-  _globals['_GENERATEREQUEST']._serialized_end=301
-  _globals['_TOKENIDS']._serialized_start=303
-  _globals['_TOKENIDS']._serialized_end=326
-  _globals['_CONVERSATION']._serialized_start=329
-  _globals['_CONVERSATION']._serialized_end=530
-  _globals['_MESSAGE']._serialized_start=532
-  _globals['_MESSAGE']._serialized_end=654
-  _globals['_TOOL']._serialized_start=656
-  _globals['_TOOL']._serialized_end=738
-  _globals['_TOOLCALL']._serialized_start=740
-  _globals['_TOOLCALL']._serialized_end=810
-  _globals['_SAMPLING']._serialized_start=813
-  _globals['_SAMPLING']._serialized_end=1634
-  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=1346
-  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=1394
-  _globals['_GRAMMAR']._serialized_start=1636
-  _globals['_GRAMMAR']._serialized_end=1675
-  _globals['_GENERATECHUNK']._serialized_start=1678
-  _globals['_GENERATECHUNK']._serialized_end=1964
-  _globals['_GENERATERESPONSE']._serialized_start=1966
-  _globals['_GENERATERESPONSE']._serialized_end=2087
-  _globals['_TOKENLOGPROBS']._serialized_start=2089
-  _globals['_TOKENLOGPROBS']._serialized_end=2146
-  _globals['_CANDIDATE']._serialized_start=2148
-  _globals['_CANDIDATE']._serialized_end=2208
-  _globals['_USAGE']._serialized_start=2210
-  _globals['_USAGE']._serialized_end=2286
-  _globals['_GENERATION']._serialized_start=2289
-  _globals['_GENERATION']._serialized_end=2444
+  _globals['_GENERATEREQUEST']._serialized_end=348
+  _globals['_TOKENIDS']._serialized_start=350
+  _globals['_TOKENIDS']._serialized_end=373
+  _globals['_CONVERSATION']._serialized_start=376
+  _globals['_CONVERSATION']._serialized_end=639
+  _globals['_MESSAGE']._serialized_start=641
+  _globals['_MESSAGE']._serialized_end=763
+  _globals['_TOOL']._serialized_start=765
+  _globals['_TOOL']._serialized_end=847
+  _globals['_TOOLCALL']._serialized_start=849
+  _globals['_TOOLCALL']._serialized_end=919
+  _globals['_SAMPLING']._serialized_start=922
+  _globals['_SAMPLING']._serialized_end=1743
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=1455
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=1503
+  _globals['_GRAMMAR']._serialized_start=1745
+  _globals['_GRAMMAR']._serialized_end=1784
+  _globals['_GENERATECHUNK']._serialized_start=1787
+  _globals['_GENERATECHUNK']._serialized_end=2073
+  _globals['_GENERATERESPONSE']._serialized_start=2075
+  _globals['_GENERATERESPONSE']._serialized_end=2196
+  _globals['_TOKENLOGPROBS']._serialized_start=2198
+  _globals['_TOKENLOGPROBS']._serialized_end=2255
+  _globals['_CANDIDATE']._serialized_start=2257
+  _globals['_CANDIDATE']._serialized_end=2317
+  _globals['_USAGE']._serialized_start=2319
+  _globals['_USAGE']._serialized_end=2395
+  _globals['_GENERATION']._serialized_start=2398
+  _globals['_GENERATION']._serialized_end=2553
 # @@protoc_insertion_point(module_scope)

@@ -68,9 +68,6 @@ class Conversation:
     thinking_budget_param: str = ""
     priority: int = 0
     cache_salt: str = ""
-    tenant: str = ""
-    deadline_s: float | None = None
-    ttft_deadline_s: float | None = None
     fit_output: bool = False
     prompt_options: PromptOptions = RENDERED
     request_id: str | None = None
@@ -101,9 +98,6 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
         priority=conversation.priority,
         arrival_s=time.monotonic(),
         cache_salt=conversation.cache_salt,
-        tenant=conversation.tenant,
-        deadline_s=conversation.deadline_s,
-        ttft_deadline_s=conversation.ttft_deadline_s,
     )
     generation = Generation(serving, [request], conversation.prompt_field)
     new_call_id = partial(_call_id, conversation.call_id_prefix)

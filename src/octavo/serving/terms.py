@@ -53,6 +53,11 @@ def current_terms() -> Terms:
     return _current.get()
 
 
+def hold(terms: Terms) -> None:
+    """Make them those of this task's request."""
+    _current.set(terms)
+
+
 def take_terms(request: Request, data: dict[str, Any], several_keys: bool) -> None:
     """Take the terms out of a body and its request's headers. Raises 400 naming what is wrong.
 
@@ -66,7 +71,7 @@ def take_terms(request: Request, data: dict[str, Any], several_keys: bool) -> No
     moments = {name: _moment(request, data, name, began_s) for name in HEADERS}
     key = str(getattr(request.state, "tenant", ""))
     tenant = key if several_keys else _user(data) or key
-    _current.set(Terms(tenant, moments["deadline"], moments["ttft_deadline"], _lora(data)))
+    hold(Terms(tenant, moments["deadline"], moments["ttft_deadline"], _lora(data)))
 
 
 def _lora(data: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from octavo.serving.errors import invalid
 from octavo.serving.generation import Generation, new_id
 from octavo.serving.reply import Reply
 from octavo.serving.rpc.origin import Origin
+from octavo.serving.terms import MAX_DEADLINE_S, MAX_TENANT, Terms, hold
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 MAX_MESSAGES = 4096
@@ -28,14 +29,10 @@ async def reply_of(serving: Serving, request: pb.GenerateRequest, origin: Origin
     """The answer, not begun yet. Raises ApiError or OctavoError naming what is wrong."""
     serving.check_model(request.model or serving.names[0])
     serving.check_ready("generate")
-    shared: Any = {
-        "tenant": origin.tenant,
-        "deadline_s": origin.deadline_s,
-        "ttft_deadline_s": _first_token_deadline_s(request),
-    }
+    hold(_terms(serving, request, origin))
     params = sampling_params(request.sampling)
     if request.WhichOneof("input") == "conversation":
-        return await reply_to(serving, _conversation(request, params, shared))
+        return await reply_to(serving, _conversation(request, params))
     ids, text = await _prompt(serving, request)
     engine_request = Request(
         request_id=new_id("rpc"),
@@ -45,7 +42,6 @@ async def reply_of(serving: Serving, request: pb.GenerateRequest, origin: Origin
         priority=request.priority,
         arrival_s=time.monotonic(),
         cache_salt=request.cache_salt,
-        **shared,
     )
     return Reply(Generation(serving, [engine_request], "prompt"), PlainParser)
 
@@ -88,7 +84,7 @@ async def _prompt(serving: Serving, request: pb.GenerateRequest) -> tuple[list[i
     raise invalid("input", "input: give a prompt, token_ids or a conversation")
 
 
-def _conversation(request: pb.GenerateRequest, params: SamplingParams, shared: Any) -> Conversation:
+def _conversation(request: pb.GenerateRequest, params: SamplingParams) -> Conversation:
     talk = request.conversation
     if not 0 < len(talk.messages) <= MAX_MESSAGES:
         raise invalid("messages", f"messages: expected 1 to {MAX_MESSAGES} messages")
@@ -102,10 +98,13 @@ def _conversation(request: pb.GenerateRequest, params: SamplingParams, shared: A
         tool_choice=_tool_choice(talk.tool_choice, tools),
         parallel_tool_calls=not talk.HasField("parallel_tool_calls") or talk.parallel_tool_calls,
         reasoning=talk.reasoning if talk.HasField("reasoning") else None,
+        thinking_budget=(
+            talk.thinking_token_budget if talk.HasField("thinking_token_budget") else None
+        ),
+        thinking_budget_param="thinking_token_budget",
         priority=request.priority,
         cache_salt=request.cache_salt,
         id_prefix="rpc",
-        **shared,
     )
 
 
@@ -158,10 +157,23 @@ def _tool_choice(choice: str, tools: tuple[Tool, ...]) -> ToolChoice:
     raise invalid("tool_choice", f"tool_choice: there is no tool {choice[:80]!r}")
 
 
-def _first_token_deadline_s(request: pb.GenerateRequest) -> float | None:
-    timeout_s = request.first_token_timeout_s
+def _terms(serving: Serving, request: pb.GenerateRequest, origin: Origin) -> Terms:
+    """Those of the call and those of its request, as take_terms has them over HTTP."""
+    several_keys = len(serving.keyring.weights) > 1
+    user = "" if several_keys else request.user[:MAX_TENANT]
+    own = _moment("timeout_s", request.timeout_s)
+    deadlines = [moment for moment in (own, origin.deadline_s) if moment is not None]
+    return Terms(
+        user or origin.tenant,
+        min(deadlines, default=None),
+        _moment("first_token_timeout_s", request.first_token_timeout_s),
+        request.lora,
+    )
+
+
+def _moment(name: str, timeout_s: float) -> float | None:
     if timeout_s == 0:
         return None
-    if not (math.isfinite(timeout_s) and timeout_s > 0):
-        raise invalid("first_token_timeout_s", "first_token_timeout_s: expected seconds above 0")
+    if not (math.isfinite(timeout_s) and 0 < timeout_s <= MAX_DEADLINE_S):
+        raise invalid(name, f"{name}: expected seconds, more than 0, at most 1,000,000")
     return time.monotonic() + timeout_s
