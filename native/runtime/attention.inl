@@ -10,6 +10,7 @@ void kv_write(const float* k, const float* v, uint8_t* block, int64_t head_dim, 
   if (type == KvType::kF32) return kv_write_as<float>(k, v, block, head_dim, at);
   if (type == KvType::kF16) return kv_write_as<uint16_t>(k, v, block, head_dim, at);
   if (type == KvType::kInt8) return kv_write_int8(k, v, block, head_dim, at);
+  if (type == KvType::kInt4) return kv_write_int4(k, v, block, head_dim, at);
   kv_write_as<Bf16>(k, v, block, head_dim, at);
 }
 
@@ -25,7 +26,7 @@ class Attention {
         columns_(padded_head_dim(value_dim_)) {
     rows_ = t_.num_tokens * t_.group;
     q_ = reinterpret_cast<typename Math::Query*>(scratch);
-    out_ = scratch + kTileRows * d_;
+    out_ = scratch + kTileRows * query_stride();
     total_ = out_ + kTileRows * d_;
     scores_ = total_ + kTileRows * d_;
     max_ = scores_ + kTileRows * kScoresStride;
@@ -74,13 +75,19 @@ class Attention {
   int first_chunk() const { return first_block() / kChunkBlocks; }
   int last_chunk() const { return last_block() / kChunkBlocks; }
 
+  int64_t query_stride() const {
+    if constexpr (requires { Math::query_stride(d_); }) return Math::query_stride(d_);
+    return d_;
+  }
+  typename Math::Query* query(int r) const { return q_ + r * query_stride(); }
+
   void load_queries() {
     for (int r = 0; r < rows_; ++r) {
       if constexpr (kLatent) {
-        Math::load_latent_query(t_, r, d_, q_ + r * d_);
+        Math::load_latent_query(t_, r, d_, query(r));
       } else {
         const float* q = t_.q + (r / t_.group) * t_.ldq + (r % t_.group) * head_dim_;
-        Math::load_query(q, head_dim_, d_, t_.scale, q_ + r * d_);
+        Math::load_query(q, head_dim_, d_, t_.scale, query(r));
       }
     }
   }
@@ -151,7 +158,7 @@ class Attention {
     for (int r = 0; r < rows_; r += kRows) {
       const int n = std::min(kRows, rows_ - r);
       if (sees_[r].begin >= first + kBlockTokens || sees_[r + n - 1].end <= first) continue;
-      Math::scores(n, q_ + r * d_, d_, head_dim_, blocks.at[b],
+      Math::scores(n, query(r), d_, head_dim_, blocks.at[b],
                    scores_ + r * kScoresStride + b * kBlockTokens, ahead);
       ahead = nullptr;
     }
@@ -213,6 +220,7 @@ class Attention {
   void write_out() {
     for (int r = 0; r < rows_; ++r) {
       float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * value_dim_;
+      if constexpr (requires { &Math::unturn; }) Math::unturn(total_ + r * d_, d_);
       scale_rows(total_ + r * d_, out, value_dim_, 1.0f / (total_sum_[r] + sink_weight(r)));
     }
   }
@@ -259,6 +267,7 @@ void with_attention(const AttentionTask& task, KvType type, float* scratch, F f)
   if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));
   if (type == KvType::kF16) return f(Attention<PlainMath<uint16_t>>(task, scratch));
   if (type == KvType::kInt8) return f(Attention<Int8Math>(task, scratch));
+  if (type == KvType::kInt4) return f(Attention<Int4Math>(task, scratch));
   f(Attention<PlainMath<Bf16>>(task, scratch));
 }
 

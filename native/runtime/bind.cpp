@@ -110,6 +110,7 @@ KvType kv_type_of(const std::string& name) {
   if (name == "f16") return KvType::kF16;
   if (name == "bf16") return KvType::kBF16;
   if (name == "int8") return KvType::kInt8;
+  if (name == "int4") return KvType::kInt4;
   throw std::invalid_argument("executor: unknown KV type " + name);
 }
 

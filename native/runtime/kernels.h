@@ -6,7 +6,8 @@
 
 namespace octavo {
 
-enum class KvType : int32_t { kF32, kF16, kBF16, kInt8 };
+enum class KvType : int32_t { kF32, kF16, kBF16, kInt8, kInt4 };
+// Of one number; int4 puts two in a byte (kv_head_bytes).
 constexpr size_t kv_type_bytes(KvType t) {
   return t == KvType::kF32 ? 4 : t == KvType::kInt8 ? 1 : 2;
 }
@@ -19,8 +20,14 @@ constexpr int kMaxLatentDim = 640;  // of a latent with its rotated key
 constexpr int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + 31) / 32 * 32;
 }
-// K and V of one KV head in a block; int8 has a float scale for each K and each V besides.
+// K and V of one KV head in a block; int8 has a float scale for each K and each V besides, int4
+// what attention_int4.inl says.
 constexpr size_t kv_head_bytes(KvType t, int64_t head_dim) {
+  if (t == KvType::kInt4) {
+    const size_t d = static_cast<size_t>(padded_head_dim(head_dim));
+    const size_t halves = d + 2 * (d / 32) * kBlockTokens + 3 * kBlockTokens;
+    return kBlockTokens * d + 2 * halves;
+  }
   const size_t codes =
       2 * kBlockTokens * static_cast<size_t>(padded_head_dim(head_dim)) * kv_type_bytes(t);
   return codes + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
@@ -88,7 +95,8 @@ struct RuntimeKernels {
   void (*add_scaled)(float* out, const float* x, int64_t n, float factor);
   // Rotates one head in place; cs holds cos[half] then sin[half].
   void (*rope)(float* head, const float* cs, int64_t half, bool interleaved);
-  // Writes one head of one token at offset `at` of a block: k and v have head_dim floats.
+  // Writes one head of one token at offset `at` of a block: k and v have head_dim floats. With
+  // int4 the block's first token must have been written before.
   void (*kv_write)(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
                    KvType type);
   // scratch: attention_scratch_bytes(), 64-byte aligned, private to the thread.
@@ -108,8 +116,8 @@ inline size_t partial_floats(int64_t rows, int64_t head_dim) {
   return static_cast<size_t>(rows * (padded_head_dim(head_dim) + 2));
 }
 inline size_t attention_scratch_floats(int64_t head_dim) {
-  // q, chunk output, total output; scores of a chunk, padded; four numbers a row
-  const int64_t row = 3 * padded_head_dim(head_dim) + kChunkBlocks * kBlockTokens + 16 + 4;
+  // q (int4 adds its codes), chunk output, total output; scores of a chunk, padded; four numbers
+  const int64_t row = 4 * padded_head_dim(head_dim) + kChunkBlocks * kBlockTokens + 32 + 4;
   return static_cast<size_t>(kTileRows * row) + 64;
 }
 

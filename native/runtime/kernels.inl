@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "runtime/kernels.h"
 #include "runtime/simd_bf16.h"
@@ -192,5 +193,7 @@ void kv_write_as(const float* k, const float* v, uint8_t* block, int64_t head_di
 #include "runtime/attention_latent.inl"
 //
 #include "runtime/attention_int8.inl"
+//
+#include "runtime/attention_int4.inl"
 //
 #include "runtime/attention.inl"

@@ -157,24 +157,46 @@ class Heads : public Instruction {
   const char* name() const override { return "heads"; }
 
   int64_t prepare(RunContext& ctx) override {
-    return items_.cut(ctx.step.num_tokens * per_token(), ctx.pool->size());
+    find_runs(ctx);
+    return items_.cut(num_runs(ctx) * per_token(), ctx.pool->size());
   }
   void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
-    // One item is one KV head of one token with its share of the query heads.
-    const int64_t items_per_token = per_token();
+    // One piece of work is one KV head of one run with its share of the query heads.
     for (int64_t i = items_.begin(item); i < items_.end(item); ++i) {
-      const int64_t t = i / items_per_token, h = i % items_per_token;
-      const float* cs = nullptr;
-      if (s_.angles >= 0) cs = ctx.buffer(s_.angles).f32 + t * ctx.buffer(s_.angles).width;
-      if (h < s_.q.count) shape(ctx, head(ctx, s_.q, t, h), s_.q_norm, cs);
-      if (h >= s_.k.count) continue;
-      float* k = head(ctx, s_.k, t, h);
-      shape(ctx, k, s_.k_norm, cs);
-      if (s_.layer >= 0) write(ctx, t, h, k);
+      const int64_t r = i / per_token(), h = i % per_token();
+      const int64_t begin = runs_.empty() ? r : runs_[r];
+      const int64_t end = runs_.empty() ? r + 1 : runs_[r + 1];
+      for (int64_t t = begin; t < end; ++t) token(ctx, t, h);
     }
   }
 
  private:
+  void token(RunContext& ctx, int64_t t, int64_t h) const {
+    const float* cs = nullptr;
+    if (s_.angles >= 0) cs = ctx.buffer(s_.angles).f32 + t * ctx.buffer(s_.angles).width;
+    if (h < s_.q.count) shape(ctx, head(ctx, s_.q, t, h), s_.q_norm, cs);
+    if (h >= s_.k.count) return;
+    float* k = head(ctx, s_.k, t, h);
+    shape(ctx, k, s_.k_norm, cs);
+    if (s_.layer >= 0) write(ctx, t, h, k);
+  }
+
+  // Runs of tokens that are written one after the other: an int4 cache writes a key by the first
+  // one of its block. Else there are none, and every token goes by itself.
+  void find_runs(const RunContext& ctx) {
+    runs_.clear();
+    if (s_.layer < 0 || ctx.kv->type != KvType::kInt4) return;
+    const int32_t* slots = ctx.step.slots;
+    for (int32_t t = 0; t < ctx.step.num_tokens; ++t) {
+      const bool follows = t > 0 && slots[t] == slots[t - 1] + 1 && slots[t] % kBlockTokens != 0;
+      if (!follows) runs_.push_back(t);
+    }
+    runs_.push_back(ctx.step.num_tokens);
+  }
+  int64_t num_runs(const RunContext& ctx) const {
+    return runs_.empty() ? ctx.step.num_tokens : static_cast<int64_t>(runs_.size()) - 1;
+  }
+
   int64_t per_token() const { return std::max<int64_t>(1, std::max(s_.k.count, s_.q.count)); }
 
   float* head(RunContext& ctx, const HeadsRef& ref, int64_t t, int64_t h) const {
@@ -200,6 +222,7 @@ class Heads : public Instruction {
 
   HeadsSpec s_;
   RowItems items_;
+  std::vector<int32_t> runs_;  // where each begins, and the end of the last
 };
 
 class ElementwiseRows : public Instruction {

@@ -17,7 +17,7 @@ from octavo.weights import Checkpoint, Tensor
 QUERY_HEADS, KV_HEADS, HEAD_DIM = 6, 2, 64
 GOOD_ROWS = 40
 NAN_ROW, INFINITE_ROW, ZERO_ROW = GOOD_ROWS, GOOD_ROWS + 1, GOOD_ROWS + 2
-DTYPES = ("f32", "f16", "bf16", "int8")
+DTYPES = ("f32", "f16", "bf16", "int8", "int4")
 
 
 def tables() -> dict[str, Tensor]:
@@ -98,6 +98,8 @@ def test_bytes_of_a_block() -> None:
     scales = 32 * KV_HEADS * 2 * 4
     expected = {"f32": 4 * numbers, "f16": 2 * numbers, "bf16": 2 * numbers}
     expected["int8"] = numbers + scales
+    anchors, groups = 2 * KV_HEADS * HEAD_DIM, 32 * KV_HEADS * (2 * HEAD_DIM // 32 + 3) * 2
+    expected["int4"] = numbers // 2 + anchors + groups
     for kv_dtype, num_bytes in expected.items():
         executable = compiled(kv_dtype)
         assert executable.plan.kv_bytes_per_block == num_bytes

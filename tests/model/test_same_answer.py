@@ -76,7 +76,7 @@ COMPANIES = [
 ]
 
 
-INT8_COMPANIES = [
+QUANTIZED_COMPANIES = [
     Company(rows=3, budget=64),
     Company(rows=8, budget=16, caching=True, warm=True),
     Company(rows=8, budget=512, num_blocks=SMALL_POOL),
@@ -188,9 +188,19 @@ def check_company(
     assert (stats.prefix_cache_hits > 0) == company.caching
 
 
+QUANTIZED = [("int8", 2), ("int8", 1), ("int4", 1)]
+
+
+@pytest.fixture(scope="module", params=QUANTIZED, ids=lambda p: f"{p[0]}-{p[1]}-threads")
+def quantized(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Type of the cache, threads."""
+    kv_dtype, num_threads = request.param
+    return kv_dtype, num_threads
+
+
 @pytest.fixture(scope="module")
-def few_lone(tokenizer: Tokenizer) -> list[RequestOutput]:
-    return lone_answers(few(tokenizer), "int8")
+def few_lone(tokenizer: Tokenizer, quantized: tuple[str, int]) -> list[RequestOutput]:
+    return lone_answers(few(tokenizer), quantized[0])
 
 
 def few(tokenizer: Tokenizer) -> list[Request]:
@@ -198,18 +208,18 @@ def few(tokenizer: Tokenizer) -> list[Request]:
     return requests(tokenizer)[4:14]
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=lambda n: f"{n}-threads")
-def int8_executable(request: pytest.FixtureRequest) -> Iterator[Executable]:
-    executable = compiled(request.param, "int8")
+@pytest.fixture(scope="module")
+def quantized_executable(quantized: tuple[str, int]) -> Iterator[Executable]:
+    executable = compiled(quantized[1], quantized[0])
     yield executable
     executable.close()
 
 
-@pytest.mark.parametrize("company", INT8_COMPANIES, ids=str)
-def test_bits_are_equal_with_an_int8_cache(
+@pytest.mark.parametrize("company", QUANTIZED_COMPANIES, ids=str)
+def test_bits_are_equal_with_a_quantized_cache(
     company: Company,
-    int8_executable: Executable,
+    quantized_executable: Executable,
     tokenizer: Tokenizer,
     few_lone: list[RequestOutput],
 ) -> None:
-    check_company(company, int8_executable, few(tokenizer), few_lone)
+    check_company(company, quantized_executable, few(tokenizer), few_lone)

@@ -102,7 +102,7 @@ class Executable(ABC):
 class BackendOptions:
     """weights: "native" keeps quantized types; "float" expands everything to float32.
     kv_dtype: "auto" (the faster 16-bit type, or f32 with float weights), "f32", "f16", "bf16",
-    "int8" (one scale per token and KV head). A backend may decline some.
+    "int8" (one scale per token and KV head), "int4". A backend may decline some.
     num_threads: 0 chooses from affinity, cgroup quota and cores.
     max_tokens, max_seqs: largest T and S (and R) of a step.
     max_adapter_rank: largest rank of an adapter's changes; 0: none are loaded, ever.

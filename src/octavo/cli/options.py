@@ -53,7 +53,7 @@ Weights = Annotated[
 KvDtype = Annotated[
     str,
     typer.Option(
-        "--kv-dtype", rich_help_panel=ENGINE, help="KV cache: auto, f32, f16, bf16, int8."
+        "--kv-dtype", rich_help_panel=ENGINE, help="KV cache: auto, f32, f16, bf16, int8, int4."
     ),
 ]
 MaxModelLen = Annotated[

@@ -29,8 +29,8 @@ from octavo.weights.tensor import Checkpoint, Tensor
 BLOCK_TOKENS = 32
 """Tokens of a KV block; the attention kernels are written for it."""
 
-KV_DTYPES = ("f32", "f16", "bf16", "int8")
-"""What the KV cache may hold; int8 has one scale per token and KV head."""
+KV_DTYPES = ("f32", "f16", "bf16", "int8", "int4")
+"""What the KV cache may hold; int8 has one scale per token and KV head, int4 several."""
 
 _MATRIX_OPERAND = dict.fromkeys(
     (Op.EMBED, Op.EMBED_POSITIONS, Op.EMBED_TYPES, Op.LINEAR, Op.HEAD_LINEAR), 1
