@@ -9,6 +9,7 @@ void bind_gguf(nanobind::module_& m);       // gguf/bind.cpp: the GGUF reader, d
 void bind_sampler(nanobind::module_& m);    // sampling/bind.cpp
 void bind_linear(nanobind::module_& m);     // kernels/bind.cpp: panels and products, for tests
 void bind_tokenizer(nanobind::module_& m);  // tokenizer/bind.cpp: SentencePiece-style BPE
+void bind_quantize(nanobind::module_& m);   // quantize/bind.cpp: writing blocks, GPTQ's inner loop
 void bind_executor(nanobind::module_& m);   // runtime/bind.cpp: program, KV memory, thread pool
 
 }  // namespace octavo

@@ -19,5 +19,6 @@ NB_MODULE(_native, m) {
   octavo::bind_sampler(m);
   octavo::bind_linear(m);
   octavo::bind_tokenizer(m);
+  octavo::bind_quantize(m);
   octavo::bind_executor(m);
 }

@@ -32,6 +32,26 @@ def dequantize(
     data: NDArray[np.uint8], ggml_type: int, block_elems: int, block_bytes: int
 ) -> NDArray[np.float32]: ...
 
+# quantize
+
+def quantize_blocks(
+    x: NDArray[np.float32],
+    importance: NDArray[np.float32] | None,
+    ggml_type: int,
+    out: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
+def gptq_blocks(
+    x: NDArray[np.float32],
+    start: int,
+    factor: NDArray[np.float32],
+    importance: NDArray[np.float32] | None,
+    ggml_type: int,
+    error: NDArray[np.float32],
+    out: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
+
 # sampling
 
 class SamplingBatch:

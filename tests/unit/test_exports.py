@@ -21,6 +21,7 @@ PACKAGES = [
     "graph",
     "models",
     "parsing",
+    "quantize",
     "scheduler",
     "serving",
     "tokenizer",

@@ -17,6 +17,7 @@ from octavo.cli.eval import app as eval_app
 from octavo.cli.inspect import inspect
 from octavo.cli.plan import plan
 from octavo.cli.pull import pull
+from octavo.cli.quantize import quantize
 from octavo.cli.run import run
 from octavo.cli.serve import serve
 from octavo.cli.version import print_version, version
@@ -45,8 +46,9 @@ def octavo(
     """Octavo: large-language-model inference on plain CPUs."""
 
 
-for command in (run, chat, serve, batch, embed, rerank, pull, inspect, convert, plan, version):
+for command in (run, chat, serve, batch, embed, rerank, pull, inspect, convert, quantize, plan):
     app.command()(command)
+app.command()(version)
 bench_app.command("serve")(bench_serve)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")

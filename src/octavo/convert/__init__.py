@@ -5,5 +5,6 @@ the same, the tokenizer must give sample texts the same ids (`proof.py`, `probes
 """
 
 from octavo.convert.run import DTYPES, Progress, convert
+from octavo.convert.view import gguf_view
 
-__all__ = ["DTYPES", "Progress", "convert"]
+__all__ = ["DTYPES", "Progress", "convert", "gguf_view"]

@@ -59,6 +59,14 @@ def convert(
     return target
 
 
+def gguf_header(
+    checkpoint: Checkpoint,
+) -> tuple[Turner, dict[str, Any], list[TensorEntry], dict[str, Tensor]]:
+    """What a folder's GGUF file says in its header, and how its tensors come about."""
+    job = _Job(checkpoint, config_from(checkpoint), "auto", None)
+    return job.turner, *job.header(checkpoint.path)
+
+
 class _Job:
     """One conversion."""
 
@@ -72,13 +80,20 @@ class _Job:
 
     def to_gguf(self, target: Path) -> None:
         """Header first; tensors are made when their turn comes."""
+        metadata, entries, made = self.header(target)
+        with whole_file(target) as file:
+            data = self._gguf_data(self._gguf_tensors(), made, entries)
+            write_gguf(file, metadata, entries, data)
+
+    def header(self, target: Path) -> tuple[dict[str, Any], list[TensorEntry], dict[str, Tensor]]:
+        """The GGUF file's metadata and tensors, proved to say the same model, and those of its
+        tensors that are made of the configuration."""
         tensors, made = self._gguf_tensors(), rope_tensors(self.config)
         entries = [self._entry(tensor) for tensor in tensors.values()]
         entries += [TensorEntry(t.name, t.shape, t.scheme) for t in made.values()]
         metadata = self._metadata(entries)
         prove_same(self.checkpoint, _header_twin(target, metadata, entries, made))
-        with whole_file(target) as file:
-            write_gguf(file, metadata, entries, self._gguf_data(tensors, made, entries))
+        return metadata, entries, made
 
     def to_folder(self, target: Path) -> None:
         """Config and tokenizer first, then the weights."""

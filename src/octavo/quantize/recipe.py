@@ -1,0 +1,84 @@
+"""Which tensor is written in which format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from octavo.errors import InvalidParameterError
+from octavo.weights import SCHEMES, Scheme, Tensor
+
+MATRIX_TABLES = ("token_embd.weight", "output.weight")
+"""Few numbers decide each token here: these get more bits than the layers."""
+KEPT = ("position_embd.weight", "token_types.weight")
+"""Small, and llama.cpp wants them in float32."""
+KEPT_PARTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "attn_kv_b", "rope_freqs", "rope_factors")
+"""Routers decide by small differences; others are divisors or are computed with."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """body: of the layers' matrices. tables: of the embedding and the head."""
+
+    name: str
+    body: str
+    tables: str
+
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("q4_0", "Q4_0", "Q6_K"),
+        Recipe("q4_1", "Q4_1", "Q6_K"),
+        Recipe("q5_0", "Q5_0", "Q6_K"),
+        Recipe("q5_1", "Q5_1", "Q6_K"),
+        Recipe("q8_0", "Q8_0", "Q8_0"),
+        Recipe("q4_k", "Q4_K", "Q6_K"),
+        Recipe("q5_k", "Q5_K", "Q6_K"),
+        Recipe("q6_k", "Q6_K", "Q6_K"),
+        Recipe("int4-g32", "Q4_1", "Q6_K"),
+        Recipe("int8", "Q8_0", "Q8_0"),
+        Recipe("mxfp4", "MXFP4", "Q6_K"),
+        Recipe("ternary", "TQ2_0", "Q6_K"),
+        Recipe("mixed", "Q4_K", "Q6_K"),
+    )
+}
+"""What a GGUF file gets by --scheme. "mixed" starts from this and chooses by measured errors."""
+
+FALLBACKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "TQ2_0": "Q4_0"}
+"""For rows that are no multiple of 256, as llama.cpp does."""
+
+
+def recipe_named(name: str) -> Recipe:
+    """Raises InvalidParameterError listing the schemes."""
+    found = RECIPES.get(name)
+    if found is None:
+        known = ", ".join(RECIPES)
+        raise InvalidParameterError("scheme", f"got {name!r}, expected one of {known}")
+    return found
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a tensor gets a quantized format at all: the matrices of products and tables."""
+    name = tensor.name
+    if name in KEPT or len(tensor.shape) < 2 or not name.endswith(".weight"):
+        return False
+    return not any(part in name.split(".") for part in KEPT_PARTS)
+
+
+def scheme_of(tensor: Tensor, recipe: Recipe, chosen: Mapping[str, str]) -> Scheme:
+    """The format of a tensor. chosen: by name, before the recipe's own.
+
+    Rows that a format cannot hold get the next one that can.
+    """
+    if not is_quantized(tensor):
+        return SCHEMES["F32"]
+    wanted = recipe.tables if tensor.name in MATRIX_TABLES else recipe.body
+    return fitting(chosen.get(tensor.name, wanted), tensor.shape[-1])
+
+
+def fitting(name: str, columns: int) -> Scheme:
+    """The format itself or what takes its place for rows of so many columns."""
+    while columns % SCHEMES[name].block_elems:
+        name = FALLBACKS.get(name, "F16")
+    return SCHEMES[name]

@@ -1,0 +1,282 @@
+"""`quantize`: a model written with fewer bits, by rounding, AWQ or GPTQ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from octavo.backends.base import Floats
+from octavo.errors import InvalidParameterError
+from octavo.graph import Node, Value
+from octavo.machine import num_threads
+from octavo.quantize.calibration import calibration_text, calibration_windows
+from octavo.quantize.forward import Forward
+from octavo.quantize.gptq import gptq, inverse_factor
+from octavo.quantize.mixing import Choice, choose
+from octavo.quantize.recipe import Recipe, is_quantized, recipe_named, scheme_of
+from octavo.quantize.rounding import Bytes, expanded, rounded
+from octavo.quantize.scaling import observe
+from octavo.quantize.sink import Sink
+from octavo.quantize.source import SourceModel
+from octavo.weights import Scheme
+from octavo.weights.gguf_writer import TensorEntry
+from octavo.weights.whole import check_target
+
+METHODS = ("rtn", "awq", "gptq", "awq+gptq")
+Progress = Callable[[int, int, str], None]
+"""Called with (numbers done, numbers in all, what is at work)."""
+FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_K": 14, "Q5_K": 16}
+FILE_TYPES |= {"Q6_K": 18, "TQ2_0": 37, "MXFP4": 38}
+FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to quantize. calibration: a text file; None takes the built-in text. tokens, window: how
+    much of it, in windows of so many tokens. types: formats of single tensors by name. target_bits:
+    of "mixed", a weight of the whole file."""
+
+    scheme: str = "q4_k"
+    method: str = "rtn"
+    calibration: Path | None = None
+    tokens: int = 8192
+    window: int = 512
+    threads: int = 0
+    force: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+    target_bits: float = 5.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written. fallbacks: how many tensors got another format than asked for, by the
+    formats. warnings: what the user should know."""
+
+    path: Path
+    size_bytes: int
+    bits_per_weight: float
+    types: Mapping[str, int]
+    fallbacks: Mapping[str, int]
+    warnings: tuple[str, ...]
+    resumed: bool
+
+
+def quantize(
+    model: Path, target: Path, options: Options, progress: Progress | None = None
+) -> Written:
+    """Write `model` (GGUF file or Hugging Face folder) as the GGUF file `target`.
+
+    An interrupted run goes on when it is called again; any error removes what was begun. Raises
+    ModelError or InvalidParameterError.
+    """
+    recipe = recipe_named(options.scheme)
+    if options.method not in METHODS:
+        known = ", ".join(METHODS)
+        raise InvalidParameterError("method", f"got {options.method!r}, expected one of {known}")
+    check_target(target, options.force)
+    job = _Job(SourceModel(model), recipe, options, progress)
+    return job.run(target)
+
+
+class _Job:
+    """One run."""
+
+    def __init__(
+        self, source: SourceModel, recipe: Recipe, options: Options, progress: Progress | None
+    ) -> None:
+        self.source, self.recipe, self.options = source, recipe, options
+        self.progress = progress
+        self.threads = num_threads(options.threads)
+        self.types = dict(options.types)
+        self._total = sum(t.size for t in source.checkpoint.tensors.values())
+        self._count = 0
+        self._importance: dict[str, Floats] = {}
+        self._plan()
+
+    def _plan(self) -> None:
+        """A format for each tensor."""
+        self.entries = [
+            TensorEntry(name, t.shape, scheme_of(t, self.recipe, self.types))
+            for name, t in self.source.checkpoint.tensors.items()
+        ]
+        self.schemes = {entry.name: entry.scheme for entry in self.entries}
+
+    def run(self, target: Path) -> Written:
+        forward = self._calibrate()
+        with Sink(target, self._metadata(), self.entries) as sink:
+            if "gptq" in self.options.method and forward is not None:
+                self._by_layers(sink, forward)
+            for entry in self.entries:
+                if not sink.has(entry.name):
+                    self._round(sink, entry)
+            self._report("done", self._total)
+            sink.finish()
+        return self._written(target, sink.resumed)
+
+    def _calibrate(self) -> Forward | None:
+        """Observe inputs; for AWQ scale, for mixed formats choose them."""
+        mixed = self.recipe.name == "mixed"
+        if self.options.method == "rtn" and not mixed:
+            return None
+        text = calibration_text(self.options.calibration)
+        windows = calibration_windows(
+            self.source.checkpoint, text, self.options.tokens, self.options.window
+        )
+        forward = Forward(self.source.graph(), windows, self.source.expand)
+        scale = "awq" in self.options.method
+        observed = observe(
+            self.source,
+            forward,
+            self._scheme_of_part,
+            self.threads,
+            scale=scale,
+            errors=mixed,
+            progress=lambda name: self._report(f"observing {name}", 0),
+        )
+        if self.options.method != "rtn":
+            self._importance = observed.importance
+        if mixed:
+            self._mix(observed.errors)
+        return forward
+
+    def _mix(self, errors: Mapping[str, Sequence[tuple[Scheme, float]]]) -> None:
+        """Choose formats within the budget that the target leaves to the layers' matrices. Parts of
+        a joined tensor share one."""
+        choices: dict[str, list[Choice]] = {}
+        for name, part in self.source.parts.items():
+            if name not in errors or part.stored in self.options.types:
+                continue
+            shape = self.source.checkpoint.tensors[part.stored].shape
+            found = [Choice(s.name, s.num_bytes(shape), e) for s, e in errors[name]]
+            known = choices.get(part.stored)
+            if known is not None:
+                found = [
+                    Choice(a.scheme, a.size_bytes, a.error + b.error)
+                    for a, b in zip(known, found, strict=True)
+                ]
+            choices[part.stored] = found
+        others = sum(e.size_bytes for e in self.entries if e.name not in choices)
+        budget = int(self.options.target_bits * self._total / 8) - others
+        self.types |= choose(choices, budget)
+        self._plan()
+
+    def _scheme_of_part(self, name: str) -> Scheme | None:
+        part = self.source.parts.get(name)
+        scheme = self.schemes.get(part.stored) if part else None
+        return scheme if scheme is not None and scheme.name not in FLOATS else None
+
+    def _by_layers(self, sink: Sink, forward: Forward) -> None:
+        """Products in their order, each with inputs that quantized weights before it have made."""
+        last: tuple[Value, Floats] | None = None
+
+        def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
+            nonlocal last
+            name, source_value = weight.name, node.inputs[0]
+            assert source_value is not None
+            part, scheme = self.source.parts.get(name), self._scheme_of_part(name)
+            if name in ("output.weight", "token_embd.weight"):
+                return None
+            if part is None or scheme is None:
+                return self.source.expand(name)
+            shape = (part.stop - part.start, x.shape[1])
+            if sink.has_rows(part.stored, part.stop):
+                return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
+            if last is None or last[0] is not source_value:
+                last = source_value, inverse_factor(x.T @ x)
+            blocks = gptq(self.source.expand(name), last[1], scheme, self.threads)
+            sink.write(part.stored, blocks, part.start, part.stop)
+            self._report(name, shape[0] * shape[1])
+            return expanded(blocks, shape, scheme)
+
+        forward.run(supply)
+
+    def _round(self, sink: Sink, entry: TensorEntry) -> None:
+        """Whole tensors, in runs of rows so that a table of any size fits."""
+        values = self.source.stored(entry.name)
+        sink.write(entry.name, self._encoded(entry, values))
+        self.source.checkpoint.release(self.source.checkpoint.tensors[entry.name])
+        self._report(entry.name, values.size)
+
+    def _encoded(self, entry: TensorEntry, values: Floats) -> Bytes:
+        from octavo.convert.tensors import ENCODERS
+
+        if entry.scheme.name in FLOATS:
+            return ENCODERS[entry.scheme.name](values)
+        rows = values.reshape(-1, entry.shape[-1])
+        return rounded(rows, entry.scheme, self._importance_of(entry.name), self.threads)
+
+    def _importance_of(self, name: str) -> Floats | None:
+        """A joined tensor's parts have the same input."""
+        for own, part in self.source.parts.items():
+            if part.stored == name and own in self._importance:
+                return self._importance[own].astype(np.float32)
+        return None
+
+    def _metadata(self) -> dict[str, Any]:
+        weights = Counter[str]()
+        for entry in self.entries:
+            if is_quantized(self.source.checkpoint.tensors[entry.name]):
+                weights[entry.scheme.name] += int(np.prod(entry.shape))
+        most = weights.most_common(1)[0][0] if weights else "F32"
+        return {
+            **self.source.metadata(),
+            "general.file_type": FILE_TYPES.get(most),
+            "general.quantization_version": 2,
+            "octavo.quantize.method": self.options.method,
+            "octavo.quantize.scheme": self.options.scheme,
+            "octavo.quantize.factors": self._digest(),
+        }
+
+    def _digest(self) -> str | None:
+        """Of AWQ's factors: a run that was killed goes on only with the very same ones."""
+        if not self.source.columns:
+            return None
+        digest = hashlib.sha256()
+        for part in (self.source.rows, self.source.columns):
+            for name, factor in part.items():
+                digest.update(name.encode() + factor.tobytes())
+        return digest.hexdigest()
+
+    def _written(self, target: Path, resumed: bool) -> Written:
+        sizes = sum(entry.size_bytes for entry in self.entries)
+        tensors = self.source.checkpoint.tensors
+        matrices = [entry for entry in self.entries if is_quantized(tensors[entry.name])]
+        fallbacks = Counter[str]()
+        for entry in matrices:
+            tables = entry.name in ("token_embd.weight", "output.weight")
+            wanted = self.recipe.tables if tables else self.recipe.body
+            wanted = self.types.get(entry.name, wanted)
+            if entry.scheme.name != wanted:
+                fallbacks[f"{wanted} -> {entry.scheme.name}"] += 1
+        return Written(
+            path=target,
+            size_bytes=target.stat().st_size,
+            bits_per_weight=8 * sizes / self._total,
+            types=Counter(entry.scheme.name for entry in matrices),
+            fallbacks=fallbacks,
+            warnings=_warnings(tensors, matrices),
+            resumed=resumed,
+        )
+
+    def _report(self, what: str, numbers: int) -> None:
+        self._count = min(self._count + numbers, self._total)
+        if self.progress is not None:
+            self.progress(self._count, self._total, what)
+
+
+def _warnings(tensors: Mapping[str, Any], matrices: Sequence[TensorEntry]) -> tuple[str, ...]:
+    before = Counter(tensors[entry.name].scheme.name for entry in matrices)
+    lossy = {name: count for name, count in before.items() if name not in FLOATS}
+    if not lossy:
+        return ()
+    listed = ", ".join(f"{count} as {name}" for name, count in lossy.items())
+    return (
+        f"the source is quantized already ({listed}); what it lost is lost, and rounding again"
+        " loses more. Start from float weights where you can",
+    )

@@ -1,0 +1,228 @@
+"""AWQ (Lin et al. 2023): columns with large inputs are scaled up before rounding, and what makes
+the inputs is scaled down by as much. The model stays the same; its important numbers are rounded
+finer.
+
+What makes an input of a product decides whether that can be done: a norm (its weight takes the
+factor), the `up` of a gated MLP (its rows), or attention (the rows of v, one factor for all heads
+that share a KV head).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from octavo.backends.base import Floats
+from octavo.graph import AttentionAttrs, Graph, KvWriteAttrs, Node, Op, Value
+from octavo.quantize.forward import Forward
+from octavo.quantize.mixing import ladder, measure
+from octavo.quantize.rounding import expanded, rounded
+from octavo.quantize.source import SourceModel
+from octavo.weights import Scheme
+
+STEPS = 11
+"""Exponents tried, from 0 (no scaling) to 1."""
+ROWS, TOKENS = 64, 256
+"""Rows of a weight and tokens that errors are measured on."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Where a factor on a product's input goes. weight, bias: whose rows (or elements) are divided.
+    spread: for attention, (query heads a KV head, head size)."""
+
+    weight: str
+    bias: str | None = None
+    spread: tuple[int, int] | None = None
+
+
+@dataclass
+class Observed:
+    """What the run showed. importance: mean square of each column's input, by weight. errors: of a
+    weight's outputs, by format."""
+
+    importance: dict[str, Floats] = field(default_factory=dict)
+    errors: dict[str, list[tuple[Scheme, float]]] = field(default_factory=dict)
+
+
+def observe(
+    source: SourceModel,
+    forward: Forward,
+    scheme_of: Callable[[str], Scheme | None],
+    threads: int,
+    *,
+    scale: bool,
+    errors: bool = False,
+    progress: Callable[[str], None],
+) -> Observed:
+    """Run the model as it is. Note each product's inputs and, with scale, put the factors found
+    into `source`; with errors, measure what each format would cost each weight. scheme_of: the
+    format a weight will get, None if it stays float."""
+    graph, observed = forward.graph, Observed()
+    groups, folds = _groups(graph), folds_of(graph) if scale else {}
+    columns: dict[str, Floats] = {}
+    rows: dict[str, Floats] = {}
+
+    def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
+        progress(weight.name)
+        observed.importance[weight.name] = np.mean(x * x, axis=0) + np.float32(1e-12)
+        source_value = node.inputs[0]
+        assert source_value is not None
+        group = groups[source_value]
+        if source_value in folds and weight.name == group[-1]:
+            fold = folds[source_value]
+            factor = _best_factor(source, group, scheme_of, fold, x, threads)
+            columns.update(dict.fromkeys(group, _spread(factor, fold.spread)))
+            for name in (fold.weight, fold.bias):
+                if name is not None:
+                    rows[name] = np.float32(1) / factor
+        if errors and scheme_of(weight.name) is not None:
+            observed.errors[weight.name] = _errors(
+                source.expand(weight.name), x, observed.importance[weight.name], threads
+            )
+        if node.output is graph.output or weight.name in ("output.weight", "token_embd.weight"):
+            return None
+        return source.expand(weight.name)
+
+    forward.run(supply)
+    source.columns.update(columns)
+    source.rows.update(rows)
+    for name, factor in columns.items():
+        observed.importance[name] = observed.importance[name] / (factor * factor)
+    return observed
+
+
+def _groups(graph: Graph) -> dict[Value, list[str]]:
+    """The weights that multiply each value, in order."""
+    groups: dict[Value, list[str]] = {}
+    for node in graph.nodes:
+        if node.op is Op.LINEAR and node.inputs[0] and node.inputs[1]:
+            groups.setdefault(node.inputs[0], []).append(node.inputs[1].name)
+    return groups
+
+
+def folds_of(graph: Graph) -> dict[Value, Fold]:
+    """Values that only products read and whose maker can take a factor."""
+    makers = {node.output: node for node in graph.nodes if node.output}
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers.setdefault(value, []).append(node)
+    folds = {}
+    for value, nodes in readers.items():
+        maker = makers.get(value)
+        if maker is None or any(node.op is not Op.LINEAR for node in nodes):
+            continue
+        fold = _fold(maker, makers, readers, graph)
+        if fold is not None and fold.weight not in ("output_norm.weight",):
+            folds[value] = fold
+    return folds
+
+
+def _fold(
+    maker: Node, makers: dict[Value, Node], readers: dict[Value, list[Node]], graph: Graph
+) -> Fold | None:
+    attrs: Any = maker.attrs
+    if maker.op in (Op.RMS_NORM, Op.LAYER_NORM) and not getattr(attrs, "unit_offset", 0):
+        weight, bias = (*maker.inputs[1:], None)[:2]
+        whole = weight and maker.output and weight.shape == maker.output.shape[1:]
+        return Fold(weight.name, bias.name if bias else None) if weight and whole else None
+    if maker.op is Op.MUL:
+        return _linear_fold(maker.inputs[1], makers, readers, None)
+    if maker.op is Op.ATTENTION and isinstance(attrs, AttentionAttrs):
+        for node in graph.nodes:
+            if isinstance(node.attrs, KvWriteAttrs) and node.attrs.layer == attrs.layer:
+                spread = attrs.num_heads // attrs.num_kv_heads, attrs.head_dim
+                return _linear_fold(node.inputs[1], makers, readers, spread)
+    return None
+
+
+def _linear_fold(
+    value: Value | None,
+    makers: dict[Value, Node],
+    readers: dict[Value, list[Node]],
+    spread: tuple[int, int] | None,
+) -> Fold | None:
+    """The product that makes a value that nobody else reads."""
+    maker = makers.get(value) if value else None
+    if maker is None or value is None or maker.op is not Op.LINEAR or len(readers[value]) != 1:
+        return None
+    weight, bias = (*maker.inputs[1:], None)[:2]
+    return Fold(weight.name, bias.name if bias else None, spread) if weight else None
+
+
+def _best_factor(
+    source: SourceModel,
+    group: list[str],
+    scheme_of: Callable[[str], Scheme | None],
+    fold: Fold,
+    x: Floats,
+    threads: int,
+) -> Floats:
+    """The power of the inputs' mean size that costs least on some rows and tokens; one factor for
+    each input that `fold` can take."""
+    size = _mean_size(x, fold.spread)
+    power = np.mean(x * x, axis=0) + np.float32(1e-12)
+    some = _some_tokens(x)
+    pairs = [(_some_rows(source.expand(name)), scheme_of(name)) for name in group]
+    best, least = np.ones_like(size), np.inf
+    for step in range(STEPS):
+        factor = _factor(size, step / (STEPS - 1))
+        wide = _spread(factor, fold.spread)
+        cost = sum(_error(w, s, some, power, wide, threads) for w, s in pairs if s is not None)
+        if cost < least:
+            best, least = factor, cost
+    return best
+
+
+def _mean_size(x: Floats, spread: tuple[int, int] | None) -> Floats:
+    """Mean magnitude of each input; of attention, over the heads that share a KV head."""
+    size = np.abs(x).mean(axis=0)
+    if spread is not None:
+        size = size.reshape(-1, *spread).mean(axis=1).reshape(-1)
+    result: Floats = np.maximum(size, np.float32(1e-6))
+    return result
+
+
+def _factor(size: Floats, exponent: float) -> Floats:
+    """size ** exponent about 1: its extremes' geometric mean is 1."""
+    factor = size**exponent
+    result: Floats = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
+    return np.clip(result, np.float32(1e-3), np.float32(1e3))
+
+
+def _spread(factor: Floats, spread: tuple[int, int] | None) -> Floats:
+    """One factor for each input: those of a KV head repeated for its query heads."""
+    if spread is None:
+        return factor
+    heads, size = spread
+    return np.repeat(factor.reshape(-1, 1, size), heads, axis=1).reshape(-1)
+
+
+def _errors(weight: Floats, x: Floats, power: Floats, threads: int) -> list[tuple[Scheme, float]]:
+    schemes = ladder(weight.shape[1])
+    found = measure(_some_rows(weight), _some_tokens(x), power, schemes, threads)
+    return list(zip(schemes, found, strict=True))
+
+
+def _some_tokens(x: Floats) -> Floats:
+    return np.ascontiguousarray(x[:: max(1, len(x) // TOKENS)][:TOKENS])
+
+
+def _some_rows(weight: Floats) -> Floats:
+    return np.ascontiguousarray(weight[:: max(1, len(weight) // ROWS)])
+
+
+def _error(
+    weight: Floats, scheme: Scheme, x: Floats, power: Floats, factor: Floats, threads: int
+) -> float:
+    """Squared error of the products with some inputs."""
+    importance = (power / (factor * factor)).astype(np.float32)
+    scaled = weight * factor
+    blocks = rounded(scaled, scheme, importance, threads)
+    off = (expanded(blocks, weight.shape, scheme) - scaled) / factor
+    return float(np.square(x @ off.T).sum(dtype=np.float64))

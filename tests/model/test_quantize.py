@@ -1,0 +1,180 @@
+"""Quantizing tiny models: what comes out runs, near the float model and nearer by calibration."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from octavo.backends import BackendOptions, get_backend
+from octavo.backends.testing import run_tokens
+from octavo.cli.app import app
+from octavo.convert import convert
+from octavo.errors import InvalidParameterError, UnsupportedError
+from octavo.quantize import Options, quantize
+from octavo.quantize.forward import Forward
+from octavo.quantize.scaling import folds_of, observe
+from octavo.quantize.source import SourceModel
+from octavo.weights import SCHEMES, dequantize, open_checkpoint
+from octavo.weights.whole import WriteError
+
+HERE = Path(__file__).parent.parent
+TINY, FAMILIES = HERE / "golden" / "tiny", HERE / "fixtures" / "families"
+LLAMA = TINY / "llama"
+WINDOWS = np.random.default_rng(0).integers(3, 96, (6, 24)).tolist()
+
+
+@pytest.fixture(autouse=True)
+def _calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixtures have no tokenizer."""
+    monkeypatch.setattr("octavo.quantize.run.calibration_windows", lambda *_: WINDOWS)
+
+
+def logits(source: SourceModel, ids: list[int]) -> np.ndarray:
+    graph = source.graph()
+    options = BackendOptions(max_tokens=64, max_seqs=64)
+    executable = get_backend("reference").compile(graph, source.fitted, source.config, options)
+    return run_tokens(executable, ids, 64)
+
+
+def divergence(path: Path, reference: Path) -> float:
+    """Mean KL over the calibration windows' first tokens."""
+    total = 0.0
+    for ids in WINDOWS[:4]:
+        p, q = (
+            x - np.log(np.exp(x).sum(-1, keepdims=True))
+            for x in (logits(SourceModel(one), ids).astype(np.float64) for one in (reference, path))
+        )
+        total += float((np.exp(p) * (p - q)).sum(-1).mean())
+    return total
+
+
+@pytest.mark.parametrize("method", ["rtn", "awq", "gptq", "awq+gptq"])
+def test_methods(method: str, tmp_path: Path):
+    written = quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", method))
+    found = open_checkpoint(tmp_path / "m.gguf")
+    assert found.tensors["blk.0.attn_q.weight"].scheme.name == "Q4_0"
+    assert found.tensors["token_embd.weight"].scheme.name == "Q8_0"  # no room for Q6_K in 64
+    assert found.tensors["blk.0.attn_norm.weight"].scheme.name == "F32"
+    assert written.fallbacks == {"Q6_K -> Q8_0": 2}
+    assert written.size_bytes == (tmp_path / "m.gguf").stat().st_size
+    assert divergence(tmp_path / "m.gguf", LLAMA) < 0.5
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_calibration_beats_rounding(tmp_path: Path):
+    kl = {}
+    for method in ("rtn", "awq", "gptq"):
+        quantize(TINY / "qwen2", tmp_path / method, Options("q4_0", method))
+        kl[method] = divergence(tmp_path / method, TINY / "qwen2")
+    assert kl["gptq"] < kl["rtn"]
+    assert kl["awq"] < kl["rtn"]
+
+
+@pytest.mark.parametrize("scheme", ["q4_1", "q5_0", "q5_1", "q8_0", "int4-g32", "int8"])
+def test_schemes(scheme: str, tmp_path: Path):
+    quantize(LLAMA, tmp_path / "m.gguf", Options(scheme, "rtn"))
+    assert divergence(tmp_path / "m.gguf", LLAMA) < 0.4
+
+
+@pytest.mark.parametrize("family", ["phi3", "gpt2", "gemma3", "olmo2"])
+def test_families_with_joined_tensors_and_odd_norms(family: str, tmp_path: Path):
+    quantize(TINY / family, tmp_path / "m.gguf", Options("q8_0", "gptq"))
+    assert divergence(tmp_path / "m.gguf", TINY / family) < 0.01
+
+
+@pytest.mark.parametrize(
+    "folder", [LLAMA, TINY / "qwen2", TINY / "gemma3", TINY / "phi3", FAMILIES / "starcoder2"]
+)
+def test_factors_leave_the_model_as_it_is(folder: Path):
+    source = SourceModel(folder)
+    graph = source.graph()
+    before = logits(source, WINDOWS[0])
+    forward = Forward(graph, WINDOWS, source.expand)
+    observe(source, forward, lambda _: SCHEMES["Q4_0"], 1, scale=True, progress=lambda _: None)
+    assert source.columns
+    assert folds_of(graph)
+    results = {}
+
+    def keep(value, x):
+        results[value.name] = x
+        return x
+
+    Forward(graph, WINDOWS[:1], source.expand).run(
+        lambda node, weight, x: source.expand(weight.name), keep
+    )
+    np.testing.assert_allclose(results[graph.output.name], before, atol=2e-4)
+
+
+def test_mixed_stays_within_its_bits_and_beats_what_is_as_large(tmp_path: Path):
+    kl = {}
+    for bits in (5.5, 7.5):
+        options = Options("mixed", "rtn", target_bits=bits)
+        written = quantize(TINY / "qwen3", tmp_path / str(bits), options)
+        assert written.bits_per_weight <= bits
+        kl[bits] = divergence(tmp_path / str(bits), TINY / "qwen3")
+    assert kl[7.5] < kl[5.5]
+
+
+def test_mixed_with_too_few_bits(tmp_path: Path):
+    with pytest.raises(InvalidParameterError, match="target_bits"):
+        quantize(LLAMA, tmp_path / "m.gguf", Options("mixed", "rtn", target_bits=3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path):
+    whole = quantize(LLAMA, tmp_path / "whole.gguf", Options("q4_0", "rtn"))
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom octavo.quantize import Options, quantize\n"
+        "def progress(done, total, what):\n    if 3 * done > total: os.kill(os.getpid(), 9)\n"
+        "quantize(Path(sys.argv[1]), Path(sys.argv[2]), Options('q4_0', 'rtn'), progress)"
+    )
+    command = [sys.executable, "-c", code, str(LLAMA), str(tmp_path / "m.gguf")]
+    assert subprocess.run(command, env=os.environ).returncode == -9
+    assert not (tmp_path / "m.gguf").exists()
+    again = quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", "rtn"))
+    assert again.resumed
+    assert not whole.resumed
+    assert (tmp_path / "m.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+def test_a_quantized_source_is_warned_of(tmp_path: Path):
+    source = convert(LLAMA, tmp_path / "q8.gguf", dtype="q8_0")
+    written = quantize(source, tmp_path / "m.gguf", Options("q4_0", "rtn"))
+    assert "quantized already" in written.warnings[0]
+    assert not quantize(LLAMA, tmp_path / "n.gguf", Options("q4_0", "rtn")).warnings
+
+
+def test_bad_options(tmp_path: Path):
+    with pytest.raises(InvalidParameterError, match="scheme"):
+        quantize(LLAMA, tmp_path / "m.gguf", Options("q17"))
+    with pytest.raises(InvalidParameterError, match="method"):
+        quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", "magic"))
+    with pytest.raises(WriteError, match="no folder"):
+        quantize(LLAMA, tmp_path / "none" / "m.gguf", Options("q4_0", "rtn"))
+    with pytest.raises(UnsupportedError):
+        quantize(FAMILIES / "opt", tmp_path / "m.gguf", Options("q4_0", "rtn"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_vectors_keep_their_numbers(tmp_path: Path):
+    quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", "rtn"))
+    before, after = open_checkpoint(LLAMA), open_checkpoint(tmp_path / "m.gguf")
+    for name in ("blk.1.attn_norm.weight", "output_norm.weight"):
+        np.testing.assert_array_equal(
+            dequantize(after.tensors[name]), dequantize(before.tensors[name])
+        )
+
+
+def test_command(tmp_path: Path):
+    out = tmp_path / "m.gguf"
+    command = ["quantize", str(LLAMA), "-o", str(out), "--scheme", "q4_0", "--method", "rtn"]
+    result = CliRunner().invoke(app, [*command, "--report-tokens", "0"])
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes()[:4] == b"GGUF"
+    assert "bits a weight" in result.output
