@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.errors import FormatError
+from octavo.errors import FormatError, ModelError
 from octavo.graph import Graph, Op, Value
 from octavo.models.config import ModelConfig
 from octavo.models.registry import family_of, fit_tensors
@@ -37,7 +37,10 @@ def read_adapter(path: Path, config: ModelConfig, checkpoint: Checkpoint, graph:
     changes: dict[str, LowRank] = {}
     for name, change in by_name.items():
         # Rows of W that the graph splits, turns or reorders are rows of `up`.
-        fitted = fit_tensors(config, replace(checkpoint, tensors={name: ups[name]})).tensors
+        try:
+            fitted = fit_tensors(config, replace(checkpoint, tensors={name: ups[name]})).tensors
+        except ModelError as error:  # one expert of many, for example
+            raise FormatError(_unknown(stored, change, config)) from error
         for target, up in fitted.items():
             product = products.get(target)
             if product is None:
@@ -74,8 +77,7 @@ def _permuted(up: Tensor, name: str, config: ModelConfig, checkpoint: Checkpoint
     if in_order or part not in heads or up.shape[0] != heads[part] * config.head_dim:
         return up
     order = np.arange(up.shape[0]).reshape(heads[part], 2, -1).swapaxes(1, 2).reshape(-1)
-    rows = up.data.reshape(up.shape[0], -1)[order]
-    return Tensor(up.name, up.shape, up.scheme, rows.reshape(-1))
+    return up.reordered(order)
 
 
 def _check_shapes(stored: StoredAdapter, change: StoredChange, product: Value, up: Tensor) -> None:

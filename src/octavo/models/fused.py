@@ -29,7 +29,7 @@ def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
 
 def split_qkv_by_head(config: ModelConfig, tensors: Tensors) -> Tensors:
     """The same where the query heads of a KV head are followed by its k and its v: Falcon's own
-    files, and GPT-NeoX's, in which each query head has a KV head. Copies."""
+    files, and GPT-NeoX's, in which each query head has a KV head."""
     group, dim = config.num_heads // config.num_kv_heads, config.head_dim
     place = np.arange((config.num_heads + 2 * config.num_kv_heads) * dim)
     heads = place.reshape(config.num_kv_heads, group + 2, dim)
@@ -51,8 +51,7 @@ def transposed(tensors: Tensors, names: tuple[str, ...]) -> Tensors:
 def _ordered(name: str, tensor: Tensor, order: NDArray[np.intp]) -> Tensor:
     if ".attn_qkv." not in name or tensor.shape[0] != len(order):
         return tensor
-    rows = tensor.data.reshape(len(order), -1)[order]
-    return Tensor(tensor.name, tensor.shape, tensor.scheme, rows.reshape(-1))
+    return tensor.reordered(order)
 
 
 def split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:

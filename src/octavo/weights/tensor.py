@@ -48,6 +48,10 @@ class Tensor:
         part = self.data[start * row_bytes : stop * row_bytes]
         return Tensor(name, shape, self.scheme, part)
 
+    def reordered(self, order: NDArray[np.intp]) -> Tensor:
+        """The same rows in another order, made when asked for."""
+        return DerivedTensor(self.name, self.shape, self.scheme, _Reordered(self, order))
+
     def slices(self) -> list[Tensor]:
         """The tensors along the first dimension, without it. Views."""
         parts = self.data.reshape(self.shape[0], -1)
@@ -146,6 +150,26 @@ class _RowsOf:
         data = whole.origin.blocks(scheme) if isinstance(whole, DerivedTensor) else whole.data
         rows = data.reshape(whole.shape[0], -1)[self.start : self.stop : self.step]
         return np.ascontiguousarray(rows).reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reordered:
+    """The rows of a tensor in another order."""
+
+    whole: Tensor
+    order: NDArray[np.intp]
+
+    @property
+    def sources(self) -> tuple[NDArray[np.uint8], ...]:
+        return _sources(self.whole)
+
+    def values(self) -> NDArray[np.float32]:
+        from octavo.weights.expand import dequantize
+
+        return dequantize(self.whole)[self.order]
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        return self.whole.data.reshape(len(self.order), -1)[self.order].reshape(-1)
 
 
 def _sources(tensor: Tensor) -> tuple[NDArray[np.uint8], ...]:
