@@ -11,5 +11,6 @@ void bind_linear(nanobind::module_& m);     // kernels/bind.cpp: panels and prod
 void bind_tokenizer(nanobind::module_& m);  // tokenizer/bind.cpp: SentencePiece-style BPE
 void bind_quantize(nanobind::module_& m);   // quantize/bind.cpp: writing blocks, GPTQ's inner loop
 void bind_executor(nanobind::module_& m);   // runtime/bind.cpp: program, KV memory, thread pool
+void bind_quantized(nanobind::module_& m);  // quantized/bind.cpp: packed weights as blocks
 
 }  // namespace octavo

@@ -21,4 +21,5 @@ NB_MODULE(_native, m) {
   octavo::bind_tokenizer(m);
   octavo::bind_quantize(m);
   octavo::bind_executor(m);
+  octavo::bind_quantized(m);
 }

@@ -304,6 +304,25 @@ def active_isa() -> str: ...
 def quantize_rows(
     x: NDArray[np.float32],
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]: ...
+def repack_integers(
+    words: NDArray[np.uint32],
+    bits: int,
+    shape: tuple[int, int],
+    strides: tuple[int, int, int],
+    interleaved: bool,
+    zeros: NDArray[np.int16],
+    scales: NDArray[np.uint16],
+    source_type: int,
+) -> NDArray[np.uint8] | None: ...
+def scaled_halves(
+    codes: NDArray[np.uint8],
+    nibbles: bool,
+    table: NDArray[np.float32],
+    shape: tuple[int, int],
+    scales: NDArray[np.float32],
+    row_block: int,
+    group: int,
+) -> NDArray[np.uint8] | None: ...
 def packed_bytes(source_type: int, n: int, k: int) -> int: ...
 def panel_type(file_type: int) -> int: ...
 

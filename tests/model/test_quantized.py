@@ -20,6 +20,8 @@ FAMILIES = Path(__file__).parent.parent / "fixtures" / "families"
 BASE = FAMILIES / "llama-yarn"
 BASES = {"gptq-3": FAMILIES / "gemma"}
 """Three bits of every output must fill whole words, which 16 outputs do not."""
+OTHERS = [("qwen3-moe", "ct-w8a8"), ("granite-moe", "fp8"), ("gpt-neox", "fp8"), ("glm4", "awq")]
+"""Experts, joined and reordered rows."""
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 40)]
 
 
@@ -158,6 +160,16 @@ def test_weights_and_logits(method: str, tmp_path: Path) -> None:
     whole = run_tokens(native, TOKENS, 40)
     np.testing.assert_array_equal(run_tokens(native, TOKENS, 13), whole)
     assert np.std(whole - expected) < 0.05 * np.std(expected)  # activations are int8
+
+
+@pytest.mark.parametrize(("family", "method"), OTHERS)
+def test_other_families(family: str, method: str, tmp_path: Path) -> None:
+    quantized, dense = make.write_pair(FAMILIES / family, tmp_path, *METHODS[method][:2])
+    expected = run_tokens(_open(dense, "reference", "float"), TOKENS, 40)
+    exact = run_tokens(_open(quantized, "reference", "native"), TOKENS, 40)
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-4)
+    native = run_tokens(_open(quantized, "cpu", "native"), TOKENS, 40)
+    assert np.std(native - expected) < 0.05 * np.std(expected)
 
 
 def test_the_note_says_what_it_costs(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from octavo.errors import FormatError
 from octavo.weights.quantized.bits import unpack_words
 from octavo.weights.quantized.choose import integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import IntegerOrigin, Integers
+from octavo.weights.quantized.origins import IntegerOrigin, Integers, Words
 from octavo.weights.quantized.parts import FLOATS, Module
 from octavo.weights.tensor import DerivedTensor
 
@@ -57,6 +57,13 @@ class _AwqOrigin(IntegerOrigin):
         q -= np.repeat(zeros, group, axis=0)
         scales = self.module.part(".scales").floats()
         return Integers(np.ascontiguousarray(q.T), np.ascontiguousarray(scales.T))
+
+    def words(self) -> Words:
+        words = self.module.part(".qweight").array().astype(np.int32, copy=False)
+        zeros = np.ascontiguousarray(self._columns(".qzeros").T)
+        scales = np.ascontiguousarray(self.module.part(".scales").floats().T)
+        k, row = words.shape
+        return Words(words, 4, k, (0, 0, row), zeros, scales, interleaved=True)
 
     def _columns(self, ending: str) -> NDArray[np.int16]:
         """[rows, N] of packed words."""

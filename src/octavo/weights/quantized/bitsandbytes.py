@@ -16,7 +16,7 @@ from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import nibbles
 from octavo.weights.quantized.choose import HALF, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import FloatOrigin, Floats, IntegerOrigin, Integers
+from octavo.weights.quantized.origins import Codes, FloatOrigin, Floats, IntegerOrigin, Integers
 from octavo.weights.quantized.parts import Module
 from octavo.weights.safetensors import parse_json_object
 from octavo.weights.tensor import DerivedTensor
@@ -94,6 +94,12 @@ class _CodeOrigin(FloatOrigin):
         super().__init__(module)
         self._state = state
 
+    def codes(self) -> Codes:
+        n, k = self._state.shape
+        table = self.module.part(".weight.quant_map").floats()
+        data, run = self.module.part(".weight").data, self._state.run
+        return Codes(data, table, (1, n * k), self._scales()[None], (1, run))
+
     def values(self) -> Floats:
         codes = nibbles(self.module.part(".weight").data, high_first=True)
         numbers = self.module.part(".weight.quant_map").floats()[codes]
@@ -131,7 +137,7 @@ class EightBit:
 
 class _RowOrigin(IntegerOrigin):
     def integers(self) -> Integers:
-        q = self.module.part(".weight").array().astype(np.int16)
+        q = self.module.part(".weight").array().astype(np.int8, copy=False)
         scales = self.module.part(".SCB").floats() / np.float32(127)
         return Integers(q, scales[:, None])
 

@@ -21,7 +21,7 @@ from octavo.weights.quantized.choose import HALF, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.fp8 import SCALES, E4m3Origin, block_of, check_scale
 from octavo.weights.quantized.microscaling import packed_floats
-from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers
+from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers, Words
 from octavo.weights.quantized.parts import FLOATS, Module, Part
 from octavo.weights.quantized.targets import Targets
 from octavo.weights.tensor import DerivedTensor
@@ -153,16 +153,35 @@ class _PackOrigin(IntegerOrigin):
         self._arguments = a
         self._spread = spread
 
-    def integers(self) -> Integers:
-        bits, half = self._arguments.bits, 1 << (self._arguments.bits - 1)
-        n, k = (int(size) for size in self.module.part(".weight_shape").integers())
-        words = self.module.part(".weight_packed").array().astype(np.int32)
-        q = unpack_words(words, bits)[:, :k].astype(np.int16)
+    def words(self) -> Words | None:
+        bits = self._arguments.bits
+        if self._spread is not None or bits not in (2, 4, 8):  # others leave bits of a word unused
+            return None
+        words = self._words()
         scales = self.module.part(".weight_scale").floats()
-        zeros = np.full(scales.shape, half, np.int16)
-        if not self._arguments.symmetric:
-            zero_words = self.module.part(".weight_zero_point").array().astype(np.int32)
-            zeros = unpack_words(zero_words.T, bits)[:, :n].T.astype(np.int16)
+        return Words(
+            words, bits, self._shape()[1], (words.shape[1], bits, 1), self._zeros(), scales
+        )
+
+    def _words(self) -> NDArray[np.int32]:
+        return self.module.part(".weight_packed").array().astype(np.int32, copy=False)
+
+    def _shape(self) -> tuple[int, int]:
+        n, k = (int(size) for size in self.module.part(".weight_shape").integers())
+        return n, k
+
+    def _zeros(self) -> NDArray[np.int16]:
+        """[N, G], of codes."""
+        bits, scale = self._arguments.bits, self.module.part(".weight_scale")
+        if self._arguments.symmetric:
+            return np.full(scale.shape, 1 << (bits - 1), np.int16)
+        words = self.module.part(".weight_zero_point").array().astype(np.int32)
+        return unpack_words(words.T, bits)[:, : scale.shape[0]].T.astype(np.int16)
+
+    def integers(self) -> Integers:
+        n, k = self._shape()
+        q = unpack_words(self._words(), self._arguments.bits)[:, :k].astype(np.int16)
+        scales, zeros = self.module.part(".weight_scale").floats(), self._zeros()
         if self._spread is not None:
             return Integers(q - zeros[:, self._spread], scales, self._spread)
         centred = q.reshape(n, scales.shape[1], -1) - zeros[:, :, None]
@@ -198,13 +217,13 @@ class _ByteOrigin(IntegerOrigin):
         self._groups = groups
 
     def integers(self) -> Integers:
-        q = self.module.part(".weight").array().astype(np.int16)
+        q = self.module.part(".weight").array().astype(np.int8, copy=False)
         scales = self._each(self.module.part(".weight_scale").floats(), len(q))
         if not self._symmetric:
             stored = self.module.part(".weight_zero_point").floats()
             zeros = self._each(stored, len(q)).astype(np.int16)
-            runs = q.reshape(len(q), self._groups, -1) - zeros[:, :, None]
-            q = runs.reshape(q.shape)
+            runs = q.astype(np.int16).reshape(len(q), self._groups, -1) - zeros[:, :, None]
+            return Integers(runs.reshape(q.shape), scales)
         return Integers(q, scales)
 
     def _each(self, stored: Floats, rows: int) -> Floats:

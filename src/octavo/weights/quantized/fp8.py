@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.errors import FormatError
+from octavo.weights.quantized.bits import E4M3
 from octavo.weights.quantized.choose import HALF
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import FloatOrigin, Floats
+from octavo.weights.quantized.origins import Codes, FloatOrigin, Floats
 from octavo.weights.quantized.parts import FLOATS, Module, Part
 from octavo.weights.tensor import DerivedTensor
 
@@ -65,6 +66,15 @@ class E4m3Origin(FloatOrigin):
         super().__init__(module)
         self._scale = scale
         self._block = block
+
+    def codes(self) -> Codes:
+        weight = self.module.part(".weight")
+        n, k = weight.shape
+        scale = self._scale.floats()
+        if self._block is not None:
+            return Codes(weight.data, E4M3, (n, k), scale, self._block)
+        scale = scale.reshape(-1, 1)
+        return Codes(weight.data, E4M3, (n, k), scale, (1 if len(scale) > 1 else n, k))
 
     def values(self) -> Floats:
         weight = self.module.part(".weight").floats()

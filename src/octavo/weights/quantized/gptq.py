@@ -17,7 +17,7 @@ from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_stream
 from octavo.weights.quantized.choose import HALF, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import IntegerOrigin, Integers
+from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers, Words
 from octavo.weights.quantized.parts import FLOATS, Module, Part
 from octavo.weights.tensor import DerivedTensor
 
@@ -85,13 +85,31 @@ class _GptqOrigin(IntegerOrigin):
         self._method = method
         self._spread = spread
 
-    def integers(self) -> Integers:
+    def words(self) -> Words | None:
+        if self._spread is not None:
+            return None
         bits = self._method.bits
-        words = self.module.part(".qweight").array().astype(np.int32)
-        q = unpack_stream(np.ascontiguousarray(words.T), bits).astype(np.int16)  # [N, K]
-        zero_words = self.module.part(".qzeros").array().astype(np.int32)
-        zeros = unpack_stream(zero_words, bits).astype(np.int16).T + np.int16(self._method.offset)
-        scales = np.ascontiguousarray(self.module.part(".scales").floats().T)
+        words = self._words()
+        n, k = words.shape[1], len(words) * 32 // bits
+        return Words(words, bits, k, (1, bits * n, n), self._zeros(), self._scales())
+
+    def _words(self) -> NDArray[np.int32]:
+        return self.module.part(".qweight").array().astype(np.int32, copy=False)
+
+    def _zeros(self) -> NDArray[np.int16]:
+        """[N, G]."""
+        words = self.module.part(".qzeros").array().astype(np.int32)
+        zeros = unpack_stream(words, self._method.bits).astype(np.int16)
+        return np.ascontiguousarray(zeros.T) + np.int16(self._method.offset)
+
+    def _scales(self) -> Floats:
+        """[N, G]."""
+        return np.ascontiguousarray(self.module.part(".scales").floats().T)
+
+    def integers(self) -> Integers:
+        by_row = np.ascontiguousarray(self._words().T)
+        q = unpack_stream(by_row, self._method.bits).astype(np.int16)  # [N, K]
+        zeros, scales = self._zeros(), self._scales()
         if self._spread is not None:
             return Integers(q - zeros[:, self._spread], scales, self._spread)
         groups = zeros.shape[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Integers:
-    """w[n, k] = q[n, k] * scale[n, group of k]. q: int16 [N, K], less its zero point. scales:
-    [N, G]. group_of: the group of each column, [K]; None: G equal runs of columns."""
+    """w[n, k] = q[n, k] * scale[n, group of k]. q: int16 or int8 [N, K], less its zero point.
+    scales: [N, G]. group_of: the group of each column, [K]; None: G equal runs of columns."""
 
-    q: NDArray[np.int16]
+    q: NDArray[np.signedinteger[Any]]
     scales: Floats
     group_of: NDArray[np.int64] | None = None
 
@@ -33,6 +34,55 @@ class Integers:
             return self.q * self.scales[:, self.group_of]
         runs = self.q.reshape(n, groups, -1) * self.scales[:, :, None]
         return runs.reshape(self.q.shape)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Integers as they are packed, for native code to unpack: codes of `bits` in words, and how
+    far apart two rows, two blocks of 32 columns and two words of a block are. interleaved: as
+    AWQ has it. zeros, scales: [N, G], G equal runs of columns."""
+
+    words: NDArray[np.int32]
+    bits: int
+    columns: int
+    strides: tuple[int, int, int]
+    zeros: NDArray[np.int16]
+    scales: Floats
+    interleaved: bool = False
+
+    def blocks(self, scheme: Scheme, scales: NDArray[np.float16]) -> NDArray[np.uint8] | None:
+        """As blocks of `scheme`; None if a number does not fit them."""
+        from octavo._native import repack_integers
+
+        return repack_integers(
+            self.words.reshape(-1).view(np.uint32),
+            self.bits,
+            (len(scales), self.columns),
+            self.strides,
+            self.interleaved,
+            np.ascontiguousarray(self.zeros),
+            np.ascontiguousarray(scales).view(np.uint16),
+            scheme.ggml_type,
+        )
+
+
+@dataclass(frozen=True)
+class Codes:
+    """w[n, k] = table[code] * scale. codes: bytes, or two in a byte, the high bits first. scales:
+    one for each block of rows and columns."""
+
+    codes: NDArray[np.uint8]
+    table: Floats
+    shape: tuple[int, int]
+    scales: Floats
+    block: tuple[int, int]
+
+    def halves(self) -> NDArray[np.uint8] | None:
+        """In half precision; None if a number is beyond its range."""
+        from octavo._native import scaled_halves
+
+        nibbles, scales = len(self.table) == 16, np.ascontiguousarray(self.scales)
+        return scaled_halves(self.codes, nibbles, self.table, self.shape, scales, *self.block)
 
 
 class QuantizedOrigin(ABC):
@@ -58,8 +108,11 @@ class QuantizedOrigin(ABC):
         with np.errstate(over="ignore"):
             halves = self.values().astype(np.float16)
         if np.isinf(halves).any():
-            raise FormatError(f"{self._where()}: weights beyond the range of half precision")
+            raise self._too_large()
         return halves.reshape(-1).view(np.uint8)
+
+    def _too_large(self) -> FormatError:
+        return FormatError(f"{self._where()}: weights beyond the range of half precision")
 
     def _where(self) -> str:
         path = next(iter(self.module.parts.values())).file.path
@@ -73,12 +126,21 @@ class IntegerOrigin(QuantizedOrigin):
     def integers(self) -> Integers:
         """Read the parts."""
 
+    def words(self) -> Words | None:
+        """The parts as native code unpacks them; None where they are packed in another way."""
+        return None
+
     def values(self) -> Floats:
         return self.integers().values()
 
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
         if scheme.block_elems == 1:
             return self._halves()
+        words = self.words()
+        if words is not None:
+            blocks = words.blocks(scheme, self._half_scales(words.scales))
+            if blocks is not None:
+                return blocks
         found = self.integers()
         low, high = RANGES[scheme.name]
         if found.q.min() < low or found.q.max() > high:
@@ -101,8 +163,18 @@ class IntegerOrigin(QuantizedOrigin):
 class FloatOrigin(QuantizedOrigin):
     """Numbers that only half precision comes near to."""
 
+    def codes(self) -> Codes | None:
+        """The parts as native code reads them; None where they lie in another way."""
+        return None
+
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
-        return self._halves()
+        codes = self.codes()
+        if codes is None:
+            return self._halves()
+        halves = codes.halves()
+        if halves is None:
+            raise self._too_large()
+        return halves
 
 
 RANGES = {"Q4_0": (-8, 7), "Q5_0": (-16, 15), "Q8_0": (-128, 127)}
@@ -110,14 +182,16 @@ RANGES = {"Q4_0": (-8, 7), "Q5_0": (-16, 15), "Q8_0": (-128, 127)}
 
 
 def integer_blocks(
-    name: str, q: NDArray[np.int16], scales: NDArray[np.float16]
+    name: str, q: NDArray[np.signedinteger[Any]], scales: NDArray[np.float16]
 ) -> NDArray[np.uint8]:
     """q [N, K] with scales [N, G], K / G a multiple of 32, as GGUF blocks, flat."""
     runs = q.reshape(-1, GROUP)
     repeats = len(runs) // scales.size
     d = np.repeat(scales.reshape(-1), repeats)[:, None].view(np.uint8)
     if name == "Q8_0":
-        return np.concatenate([d, runs.astype(np.int8).view(np.uint8)], axis=1).reshape(-1)
+        return np.concatenate([d, runs.astype(np.int8, copy=False).view(np.uint8)], axis=1).reshape(
+            -1
+        )
     unsigned: NDArray[np.uint8] = (runs - RANGES[name][0]).astype(np.uint8)
     low = unsigned & np.uint8(15)
     pairs = low[:, :16] | low[:, 16:] << np.uint8(4)
