@@ -116,8 +116,11 @@ struct QuantizedRows {
   uint8_t* data = nullptr;  // not owned
 
   static size_t bytes(int64_t rows, int64_t k);
-  // What `in` uses for just these rows.
+  // What `in` uses for just these rows. Kernels may read kBeyond bytes more.
   static size_t exact_bytes(int64_t rows, int64_t k);
+  // The most that exact_bytes of parts of these rows add up to.
+  static size_t most_bytes(int64_t rows, int64_t k);
+  static constexpr size_t kBeyond = kMaxTile * kGroup;
   // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
   // of rows about to be multiplied: the tile size is chosen so that the tiles come out even,
   // and as the instruction set in use likes them.

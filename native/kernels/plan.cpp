@@ -97,7 +97,6 @@ int64_t even_tile(int64_t rows, int64_t most) {
 size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
   // Room for any tile size that `in` may choose for fewer rows too, and for kernels that read the
   // elements of a whole tile where there are fewer rows.
-  constexpr size_t kBeyond = kMaxTile * kGroup;
   const size_t groups = static_cast<size_t>((k + kGroup - 1) / kGroup);
   return round_up(
       static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)) + kBeyond, 64);
@@ -106,6 +105,12 @@ size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
 size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k) {
   const QuantizedRows x = in(nullptr, rows, k);
   return static_cast<size_t>((rows + x.tile - 1) / x.tile) * x.tile_stride();
+}
+
+size_t QuantizedRows::most_bytes(int64_t rows, int64_t k) {
+  // A part of r rows has ceil(r / most) tiles, and fewer empty rows than that.
+  const int64_t most = kernels().tile_rows;
+  return exact_bytes(1, k) * static_cast<size_t>(rows + rows / most);
 }
 
 QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {

@@ -14,12 +14,10 @@ size_t aligned(size_t n) {
 
 // The most bytes that `pairs` rows of k columns take, however they fall to experts.
 size_t most_row_bytes(const ExpertSizes& s, int64_t k, bool quantized) {
-  const int64_t pairs = s.pairs(), active = s.most_active(pairs);
-  const size_t padding = 64 * static_cast<size_t>(active);
+  const int64_t pairs = s.pairs();
+  const size_t padding = 64 * static_cast<size_t>(s.most_active(pairs));
   if (!quantized) return static_cast<size_t>(pairs * k) * sizeof(float) + padding;
-  // Even tiles leave fewer rows empty than there are tiles.
-  const int64_t rows = pairs + pairs / QuantizedRows::kMaxTile + active;
-  return QuantizedRows::exact_bytes(1, k) * static_cast<size_t>(rows) + padding;
+  return QuantizedRows::most_bytes(pairs, k) + padding + QuantizedRows::kBeyond;
 }
 
 struct Offsets {
