@@ -102,7 +102,7 @@ def report(results: list[Sampling]) -> str:
 def main() -> None:
     options = _options()
     settings = EngineOptions(options.model, num_threads=options.threads, num_kv_blocks=64)
-    executable, tokenizer, _, plan = load(settings)
+    executable, tokenizer, _, plan, *_ = load(settings)
     assert isinstance(executable, CpuExecutable)
     engine = Engine(executable, tokenizer, settings, plan)
     decode(engine, executable, SETTINGS["greedy"], -1)  # warms up

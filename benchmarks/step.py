@@ -175,7 +175,7 @@ def main() -> None:
         num_kv_blocks=blocks,
         kv_dtype=options.kv_dtype,
     )
-    executable, tokenizer, _, plan = load(settings)
+    executable, tokenizer, _, plan, *_ = load(settings)
     assert isinstance(executable, CpuExecutable)
     clocked = Clocked(executable)
     engine = Engine(clocked, tokenizer, settings, plan)

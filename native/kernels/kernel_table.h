@@ -61,7 +61,8 @@ struct ExpandedKernels {
   const QuantTileKernel* tiles;  // of rows 1, 2, ...: they take what `expand` wrote as their panel
   int64_t from_rows;             // with fewer rows it does not pay
   int most_rows;                 // of a tile
-  int panels = 4;                // that are unpacked before they are multiplied, at most 4
+  int64_t groups = 64;           // of a panel that are unpacked at once: a multiple of 8, <= 64
+  int64_t many_rows = 0;         // with fewer, a panel is unpacked at a time; else four
   // Called by a thread before and after it runs tiles; may be null.
   void (*open)() = nullptr;
   void (*close)() = nullptr;
@@ -73,6 +74,9 @@ struct KernelTable {
   int tile_rows = 12;  // rows of a tile of activations, at most QuantizedRows::kMaxTile
   int float_rows;      // most activation rows of a float tile
   QuantTileKernel (*quant)(SourceType source, int rows);
+  // Of up to pair_rows rows by two adjacent panels (`valid` up to 32); null: one at a time is best.
+  QuantTileKernel (*quant_pair)(SourceType source, int rows) = nullptr;
+  int pair_rows = 0;
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
   // The same sums from unpacked groups; null, or a null `expand`: it never pays.
   ExpandedKernels (*expanded)(SourceType source) = nullptr;

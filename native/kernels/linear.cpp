@@ -12,9 +12,12 @@ namespace {
 // Quantized activations that stay in L2 (1 MB on current servers) beside a block of weights.
 constexpr int64_t kChunkBytes = 384 * 1024;
 
-// Groups of a panel, and most panels, that are unpacked at once: 162 kB.
+// Most groups of a panel, and most panels, that are unpacked at once: 162 kB.
 constexpr int64_t kExpandedGroups = 64;
 constexpr int64_t kExpandedPanels = 4;
+
+// Panels from this size on are two streams of memory worth reading at a time.
+constexpr size_t kPairBytes = 12 * 1024;
 
 // Calls f(first row, rows) for pieces of [begin, end) that never cross a tile of `tile` rows and
 // have at most `most` rows, as even as they come.
@@ -47,6 +50,19 @@ struct QuantProduct {
   float* out;
   int64_t ldo;
 
+  // Few rows by two panels at a time, which are two streams of memory.
+  void paired() const {
+    const auto kernel = [&](int rows) { return table.quant_pair(matrix.source, rows); };
+    int64_t p = panel_begin;
+    for (; p + 2 <= panel_end; p += 2) {
+      tiles(row_begin, row_end, p, panel(p), 0, x.groups, table.pair_rows, nullptr, kernel, 2);
+    }
+    if (p < panel_end) {
+      tiles(row_begin, row_end, p, panel(p), 0, x.groups, table.quant_rows, nullptr,
+            [&](int rows) { return table.quant(matrix.source, rows); });
+    }
+  }
+
   // A chunk of rows at a time by each panel as it is stored.
   void stored() const {
     const int64_t chunk = chunk_rows(x);
@@ -66,10 +82,11 @@ struct QuantProduct {
     if (kernels.open != nullptr) kernels.open();
     constexpr size_t kPanelBytes = kExpandedGroups * kExpandedGroupBytes;
     alignas(64) static thread_local uint8_t memory[kExpandedPanels * kPanelBytes];
-    for (int64_t first = panel_begin; first < panel_end; first += kernels.panels) {
-      const int64_t last = std::min(first + kernels.panels, panel_end);
-      for (int64_t begin = 0; begin < x.groups; begin += kExpandedGroups) {
-        const int64_t end = std::min(begin + kExpandedGroups, x.groups);
+    const int64_t panels = row_end - row_begin < kernels.many_rows ? 1 : kExpandedPanels;
+    for (int64_t first = panel_begin; first < panel_end; first += panels) {
+      const int64_t last = std::min(first + panels, panel_end);
+      for (int64_t begin = 0; begin < x.groups; begin += kernels.groups) {
+        const int64_t end = std::min(begin + kernels.groups, x.groups);
         const auto unpacked = [&](int64_t p) {
           return memory + static_cast<size_t>(p - first) * kPanelBytes;
         };
@@ -78,7 +95,7 @@ struct QuantProduct {
           const int64_t next = std::min(row_end, row - row % x.tile + x.tile);
           for (int64_t p = first; p < last; ++p) {
             // Beside the first tile, what is unpacked next.
-            const uint8_t* ahead = row == row_begin ? following(p, end) : nullptr;
+            const uint8_t* ahead = row == row_begin ? following(p, end, panels) : nullptr;
             tiles(row, next, p, unpacked(p), begin, end, kernels.most_rows, ahead,
                   [&](int rows) { return kernels.tiles[rows - 1]; });
           }
@@ -94,8 +111,9 @@ struct QuantProduct {
     return matrix.data + static_cast<size_t>(p) * matrix.panel_bytes;
   }
 
-  // Groups [end, ...) of panel p, or those of the next panel if there are none.
-  const uint8_t* following(int64_t p, int64_t end) const {
+  // Groups [end, ...) of panel p, or if there are none the panel that takes its place next.
+  const uint8_t* following(int64_t p, int64_t end, int64_t panels) const {
+    if (end == x.groups) return panel(p + panels);
     return panel(p) + matrix.panel_bytes * static_cast<size_t>(end) / static_cast<size_t>(x.groups);
   }
 
@@ -103,13 +121,15 @@ struct QuantProduct {
   // time.
   template <typename Kernels>
   void tiles(int64_t from, int64_t to, int64_t p, const uint8_t* data, int64_t begin, int64_t end,
-             int most_rows, const uint8_t* ahead, Kernels&& kernel) const {
+             int most_rows, const uint8_t* ahead, Kernels&& kernel, int panels = 1) const {
     QuantTileArgs args{};
     args.panel = data;
     args.groups = end - begin;
     args.group_stride = x.group_stride();
     args.ldo = ldo;
-    args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - p * kPanelRows));
+    args.valid =
+        static_cast<int>(std::min<int64_t>(panels * kPanelRows, matrix.n - p * kPanelRows));
+    args.panel_bytes = matrix.panel_bytes;
     args.resume = begin > 0;
     args.ahead = ahead;
     args.ahead_bytes = matrix.panel_bytes / static_cast<size_t>(x.groups);
@@ -133,6 +153,8 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
       table.expanded == nullptr ? ExpandedKernels{} : table.expanded(matrix.source);
   if (kernels.expand != nullptr && row_end - row_begin >= kernels.from_rows) {
     product.expanded(kernels);
+  } else if (row_end - row_begin <= table.pair_rows && matrix.panel_bytes >= kPairBytes) {
+    product.paired();
   } else {
     product.stored();
   }

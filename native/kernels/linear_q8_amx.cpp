@@ -225,7 +225,8 @@ ExpandedKernels expanded_kernels(SourceType source) {
     kernels.expand = expand<S, true>;
     kernels.from_rows = kFromRows;
     kernels.most_rows = kTileRows;
-    kernels.panels = 1;
+    kernels.groups = 32;
+    kernels.many_rows = 64;
     kernels.close = close_tiles;
     if constexpr (F::kHalves) {
       kernels.tiles = tiles<Halves>(kRows);
@@ -263,6 +264,8 @@ const KernelTable& amx_kernels() {
     KernelTable t = avx512_kernels();
     t.isa = "amx";
     t.tile_rows = kTileRows;
+    t.quant_pair = quant_pair_kernel_avx512;
+    t.pair_rows = kPairRows;
     t.expanded = expanded_kernels;
     t.int8_loop = int8_loop;
     return t;

@@ -125,56 +125,100 @@ struct Tile {
       rest.out += kFirst * a.ldo;
       Tile<View, T - kFirst>::run(rest);
     } else {
-      run_once(a);
+      run_panels<1>(a);
     }
   }
 
-  static OCTAVO_INLINE void run_once(const QuantTileArgs& a) {
-    const __mmask16 mask =
-        a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
-    const __mmask16 old = a.resume ? mask : static_cast<__mmask16>(0);
-    __m512 c[T];
+  static void run_pair(const QuantTileArgs& a) { run_panels<2>(a); }
+
+  // P adjacent panels, group by group in turn.
+  template <int P>
+  static OCTAVO_INLINE void run_panels(const QuantTileArgs& a) {
+    __mmask16 masks[P];
+    __m512 c[P][T];
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) {
+      const int valid = a.valid - p * kPanelRows;
+      masks[p] = valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << valid) - 1);
+      const __mmask16 old = a.resume ? masks[p] : static_cast<__mmask16>(0);
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) c[t] = _mm512_maskz_loadu_ps(old, a.out + t * a.ldo);
+      for (int t = 0; t < T; ++t) {
+        c[p][t] = _mm512_maskz_loadu_ps(old, a.out + t * a.ldo + p * kPanelRows);
+      }
+    }
     const uint8_t* q = a.q;
     const uint8_t* terms = a.terms;
     const uint8_t* group = a.panel;
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
       group += View::kHead;
-      __m512 s[T];
-      __m512 m[T];
+      __m512 s[P][T];
+      __m512 m[P][T];
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 12
-      for (int t = 0; t < T; ++t) s[t] = m[t] = _mm512_setzero_ps();
+        for (int t = 0; t < T; ++t) s[p][t] = m[p][t] = _mm512_setzero_ps();
+      }
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
-        constexpr size_t kAhead = 1344;
-        for (size_t b = 0; b < View::kPrefetched; b += 64) {
-          _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
-        }
-        if constexpr (F::kHalves) {
-          step_halves(head, group, q, reinterpret_cast<const Terms*>(terms), s);
-          if constexpr (F::kHalvesMin) step_mins(group, reinterpret_cast<const Terms*>(terms), m);
-        } else {
-          step(head, group, q, reinterpret_cast<const Terms*>(terms), c);
+#pragma GCC unroll 2
+        for (int p = 0; p < P; ++p) {
+          const uint8_t* at = group + p * a.panel_bytes;
+          ask_ahead(P == 1 || at + kAhead < a.panel + (p + 1) * a.panel_bytes
+                        ? at
+                        : at + (P - 1) * a.panel_bytes);
+          add_group(head + p * a.panel_bytes, at, q, reinterpret_cast<const Terms*>(terms), c[p],
+                    s[p], m[p]);
         }
         group += View::kBytes;
         q += a.group_stride;
         terms += a.group_stride;
       }
       if constexpr (F::kHalves) {
-        const __m512 scale = View::scale(head, group);
-#pragma GCC unroll 12
-        for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
-        if constexpr (F::kHalvesMin) {
-          const __m512 min_scale = View::min_scale(head);
-#pragma GCC unroll 12
-          for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(m[t], min_scale, c[t]);
-        }
+#pragma GCC unroll 2
+        for (int p = 0; p < P; ++p) add_block(head + p * a.panel_bytes, group, s[p], m[p], c[p]);
       }
     }
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(a.out + t * a.ldo, mask, c[t]);
+      for (int t = 0; t < T; ++t) {
+        _mm512_mask_storeu_ps(a.out + t * a.ldo + p * kPanelRows, masks[p], c[p][t]);
+      }
+    }
+  }
+
+  // Asks memory for what lies ahead of a group. (Of two panels, the next ones lie behind both.)
+  static constexpr size_t kAhead = 1344;
+  static OCTAVO_INLINE void ask_ahead(const uint8_t* group) {
+    for (size_t b = 0; b < View::kPrefetched; b += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
+    }
+  }
+
+  // To the sums c, or (kHalves) to those of its block.
+  static OCTAVO_INLINE void add_group(const uint8_t* head, const uint8_t* group, const uint8_t* q,
+                                      const Terms* terms, __m512 (&c)[T], __m512 (&s)[T],
+                                      __m512 (&m)[T]) {
+    if constexpr (F::kHalves) {
+      step_halves(head, group, q, terms, s);
+      if constexpr (F::kHalvesMin) step_mins(group, terms, m);
+    } else {
+      step(head, group, q, terms, c);
+    }
+  }
+
+  // kHalves: the sums of a block to c.
+  static OCTAVO_INLINE void add_block(const uint8_t* head, const uint8_t* group,
+                                      const __m512 (&s)[T], const __m512 (&m)[T], __m512 (&c)[T]) {
+    const __m512 scale = View::scale(head, group);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
+    if constexpr (F::kHalvesMin) {
+      const __m512 min_scale = View::min_scale(head);
+#pragma GCC unroll 12
+      for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(m[t], min_scale, c[t]);
+    }
   }
 };
 
@@ -208,9 +252,24 @@ ExpandedKernels expanded_kernels(SourceType source) {
   return kernels;
 }
 
+// The kernels of 1, 2, ... rows by two adjacent panels.
+template <class View, int... T>
+const QuantTileKernel* pairs(std::integer_sequence<int, T...>) {
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<View, T + 1>::run_pair...};
+  return kTiles.data();
+}
+
 #undef OCTAVO_INLINE
 
 }  // namespace
+
+QuantTileKernel quant_pair_kernel_avx512(SourceType source, int rows) {
+  QuantTileKernel kernel = nullptr;
+  with_format(source, [&]<SourceType S>() {
+    kernel = pairs<Stored<S>>(std::make_integer_sequence<int, kPairRows>{})[rows - 1];
+  });
+  return kernel;
+}
 
 const KernelTable& avx512_kernels() {
   static const KernelTable table{

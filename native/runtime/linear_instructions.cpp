@@ -16,11 +16,15 @@ namespace {
 constexpr int64_t kStreamRows = 4;   // up to here the time is that of reading the weights
 constexpr int64_t kChunkPanels = 4;  // 64 columns: a chunk's results stay in L2 for the epilogue
 constexpr size_t kStreamBytes = 48 << 10;  // of weights in one item, when reading them is the cost
+// Where an item reads two matrices, each begins with a wait for memory: as much of each at a time,
+// unless there would be fewer items than these.
+constexpr size_t kMostStreamBytes = 256 << 10;
+constexpr size_t kStreamItems = 32;
 
 // Panels in one item, even.
-inline int64_t item_panels(int64_t rows, const PanelMatrix& w) {
+inline int64_t item_panels(int64_t rows, const PanelMatrix& w, size_t bytes = kStreamBytes) {
   if (rows > kStreamRows) return kChunkPanels;
-  const int64_t fit = static_cast<int64_t>(kStreamBytes / std::max<size_t>(w.panel_bytes, 1));
+  const int64_t fit = static_cast<int64_t>(bytes / std::max<size_t>(w.panel_bytes, 1));
   return std::max<int64_t>(2, fit / 2 * 2);
 }
 
@@ -142,7 +146,8 @@ class Gated : public Instruction {
     rows_ = ctx.rows(s_.rows);
     if (rows_ == 0) return 0;
     const PanelMatrix& w = (*ctx.matrices)[s_.gate];
-    step_ = std::min(panels_in_tile(rows_, 2), item_panels(rows_, w));
+    const size_t bytes = std::clamp(w.size_bytes() / kStreamItems, kStreamBytes, kMostStreamBytes);
+    step_ = std::min(panels_in_tile(rows_, 2), item_panels(rows_, w, bytes));
     return (w.num_panels + step_ - 1) / step_;
   }
 
