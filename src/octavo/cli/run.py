@@ -33,6 +33,7 @@ from octavo.cli.options import (
     Weights,
     sampling_params,
 )
+from octavo.cli.parts import Piece, Printer
 
 if TYPE_CHECKING:
     from octavo.cli.session import Session
@@ -79,7 +80,7 @@ def run(
     kv_cache_memory: KvMemory = None,
     lora: Lora = None,
 ) -> None:
-    """Answer one prompt: text to stdout as it comes, speed to stderr.
+    """Answer one prompt: text to stdout as it comes, thinking and speed to stderr.
 
     [bold]Examples[/bold]
 
@@ -110,7 +111,7 @@ def run(
     if verbose:
         print(session.engine.plan, file=sys.stderr)
     try:
-        pieces = session.stream(session.prompt_ids(text, system, raw), params)
+        pieces = session.stream(session.prompt_ids(text, system, raw), params, raw)
         if as_json:
             for _ in pieces:
                 pass
@@ -139,12 +140,11 @@ def _prompt_text(prompt: str | None, file: Path | None) -> str:
     return sys.stdin.read()
 
 
-def _print_stream(session: Session, pieces: Iterator[str], quiet: bool) -> None:
+def _print_stream(session: Session, pieces: Iterator[Piece], quiet: bool) -> None:
+    printer = Printer(quiet)
     for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+        printer.show(piece)
+    printer.end()
     if not quiet:
         print(f"\n{session.last.timing}", file=sys.stderr)
 
@@ -153,6 +153,7 @@ def _print_json(session: Session) -> None:
     answer = session.last
     result = {
         "model": session.engine.options.model,
+        **({"reasoning": answer.reasoning} if answer.reasoning else {}),
         "text": answer.text,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,

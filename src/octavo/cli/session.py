@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from octavo.cli.interrupt import Interrupt, deferred_interrupts
 from octavo.cli.options import ONLY_ADAPTER, EngineChoices
+from octavo.cli.parts import AnswerReader, Piece, reader_for
 from octavo.errors import EngineError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ class Timing:
 
 @dataclass
 class Answer:
-    """One answer as it grows."""
+    """One answer as it grows. reasoning: what was thought before; text: what was said."""
 
     text: str = ""
+    reasoning: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     timing: Timing = field(default_factory=Timing)
@@ -120,21 +122,32 @@ class Session:
         messages = [{"role": "system", "content": system}] if system else []
         return self.chat_ids([*messages, {"role": "user", "content": prompt}])
 
-    def stream(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[str]:
-        """Yield the answer's text as it comes; `last` holds what is known so far.
+    def stream(
+        self, prompt_ids: list[int], params: SamplingParams, raw: bool = False
+    ) -> Iterator[Piece]:
+        """Yield the answer as it comes; `last` holds what is known so far. raw: nothing in it is
+        thinking.
 
         Ctrl-C ends the answer with finish_reason "abort". Raises RequestError subclasses.
         """
         self.last = Answer(timing=Timing(prompt_tokens=len(prompt_ids)))
+        plain = raw or self.tokenizer.chat_template is None
+        reader = AnswerReader() if plain else reader_for(self.tokenizer, prompt_ids)
+        if reader.shown_ids:
+            params = replace(params, shown_special_ids=reader.shown_ids)
         with deferred_interrupts() as interrupt:
-            yield from self._answer(prompt_ids, params, interrupt)
+            yield from self._answer(prompt_ids, params, interrupt, reader)
 
     def close(self) -> None:
         self.engine.close()
 
     def _answer(
-        self, prompt_ids: list[int], params: SamplingParams, interrupt: Interrupt
-    ) -> Iterator[str]:
+        self,
+        prompt_ids: list[int],
+        params: SamplingParams,
+        interrupt: Interrupt,
+        reader: AnswerReader,
+    ) -> Iterator[Piece]:
         from octavo.engine import Request
 
         self._count += 1
@@ -147,19 +160,27 @@ class Session:
             while self.last.finish_reason is None and self.engine.has_work():
                 if interrupt.raised:
                     self.last.finish_reason = "abort"
+                    yield from self._add(reader.push("", [], is_last=True))
                     break
                 for delta in self.engine.step():
                     self._note(delta, time.perf_counter() - start)
-                    if delta.text:
-                        yield delta.text
+                    is_last = delta.finish_reason is not None
+                    yield from self._add(reader.push(delta.text, delta.token_ids, is_last))
         finally:
             self.engine.abort(request_id)  # nothing happens where the answer is complete
+
+    def _add(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if piece.is_thought:
+                self.last.reasoning += piece.text
+            else:
+                self.last.text += piece.text
+        return pieces
 
     def _note(self, delta: Delta, elapsed_s: float) -> None:
         if delta.finish_reason == "error":
             raise EngineError(delta.error or "engine: the request failed without a reason")
         answer, timing = self.last, self.last.timing
-        answer.text += delta.text
         answer.token_ids += delta.token_ids
         answer.finish_reason = delta.finish_reason or answer.finish_reason
         timing.cached_tokens = delta.num_cached_tokens or timing.cached_tokens

@@ -28,8 +28,19 @@ class FakeTokenizer:
 
     chat_template: str | None = "fake"
 
+    source = ""  # of the template; what the commands look for in it
+
+    def template_source(self, with_tools: bool) -> str:
+        return self.source
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [1] * add_special_tokens + [ord(c) for c in text]
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool = True) -> str:
+        return "".join(map(chr, ids))
+
+    def is_special(self, token_id: int) -> bool:
+        return False
 
     def render_chat(self, messages: list[dict[str, str]], **kwargs: object) -> str:
         return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"

@@ -26,6 +26,38 @@ def test_text_goes_to_stdout_and_speed_to_stderr(engine):
     assert engine.closed
 
 
+THOUGHT = "<think>\nHm, so.\n</think>\n\nHello."
+
+
+def test_thinking_goes_to_stderr(engine):
+    engine.answer, engine.tokenizer.source = THOUGHT, "a template with <think> and </think>"
+    result = octavo("run", "fake", "Hello")
+    assert result.stdout == "Hello.\n"
+    assert result.stderr.startswith("Hm, so.\n\n")
+    result = octavo("run", "fake", "Hello", "-q")
+    assert (result.stdout, result.stderr) == ("Hello.\n", "")
+    shown = json.loads(octavo("run", "fake", "Hello", "--json").stdout)
+    assert (shown["text"], shown["reasoning"]) == ("Hello.", "Hm, so.")
+    assert octavo("run", "fake", "Hello", "--raw").stdout == f"{THOUGHT}\n"
+    engine.tokenizer.source = "a template"
+    assert octavo("run", "fake", "Hello").stdout == f"{THOUGHT}\n"
+
+
+def test_thinking_that_is_broken_off_is_shown(engine):
+    engine.answer, engine.tokenizer.source = THOUGHT, "a template with <think> and </think>"
+    engine.interrupt_at = 12
+    result = octavo("run", "fake", "Hello")
+    assert result.exit_code == 130
+    assert result.stdout == "\n"
+    assert result.stderr.startswith("Hm, s\n\n")
+
+
+def test_calls_are_shown_as_the_model_writes_them(engine):
+    engine.answer = 'Ok.<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    engine.tokenizer.source = "tools <tool_call> <think> </think>"
+    assert octavo("run", "fake", "Hello").stdout == engine.answer + "\n"
+
+
 def test_prompt_is_a_user_message_unless_raw(engine):
     octavo("run", "fake", "Hello", "--system", "Be kind.")
     octavo("run", "fake", "Hello", "--raw")

@@ -10,6 +10,7 @@ from octavo.cli.chat.commands import run_command
 from octavo.cli.chat.conversation import Conversation
 from octavo.cli.chat.reader import read_message
 from octavo.cli.errors import report
+from octavo.cli.parts import Printer
 from octavo.errors import RequestError
 
 if TYPE_CHECKING:
@@ -53,19 +54,19 @@ class Chat:
     def turn(self, text: str) -> None:
         """One question and its streamed answer; a refused question leaves no trace.
 
-        An answer stopped by Ctrl-C stays in the conversation as far as it came.
+        An answer stopped by Ctrl-C stays in the conversation as far as it came, without what was
+        thought before it.
         """
+        printer = Printer()
         self.conversation.ask(text)
         try:
             ids = self.session.chat_ids(self.conversation.messages())
             for piece in self.session.stream(ids, self.params):
-                sys.stdout.write(piece)
-                sys.stdout.flush()
+                printer.show(piece)
         except BaseException:
             self.conversation.undo()
             raise
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        printer.end()
         self.conversation.answer(self.session.last.text)
         if self.session.last.finish_reason == "abort":
             self.say("(stopped)")
