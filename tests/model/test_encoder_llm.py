@@ -63,6 +63,16 @@ def test_company_changes_no_bit() -> None:
     assert narrow == alone
 
 
+def test_int8_weights_are_near_and_small() -> None:
+    with open_llm("modernbert") as exact, open_llm("modernbert", weights="int8") as small:
+        how = Pooling(normalize=True)
+        for a, b in zip(vectors(exact, TEXTS, how), vectors(small, TEXTS, how), strict=True):
+            assert cosine(a, b) > 0.999
+        assert small.plan.weight_bytes < 0.4 * exact.plan.weight_bytes
+        alone = vectors(small, TEXTS[0])[0].tobytes()
+        assert vectors(small, TEXTS * 9)[0].tobytes() == alone
+
+
 def test_many_short_texts_share_a_step() -> None:
     engine = Engine.from_options(EngineOptions(str(FIXTURES / "bert"), num_threads=1))
     with LLM.from_engine(engine) as llm:

@@ -47,7 +47,9 @@ Backend = Annotated[
 Weights = Annotated[
     str,
     typer.Option(
-        "--weights", rich_help_panel=ENGINE, help="native: as stored; float: widened to float32."
+        "--weights",
+        rich_help_panel=ENGINE,
+        help="native: as stored; float: widened to float32; int8: floats rounded.",
     ),
 ]
 KvDtype = Annotated[

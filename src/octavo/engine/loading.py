@@ -29,6 +29,7 @@ from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
 from octavo.weights.adapter import Adapter
 from octavo.weights.cache import Progress
+from octavo.weights.rounded import as_int8
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
@@ -89,6 +90,8 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
         context = min(config.context_length, options.max_model_len)
         config = replace(config, context_length=context)
     checkpoint = fit_tensors(config, checkpoint)
+    if options.weights == "int8":
+        checkpoint = replace(checkpoint, tensors=as_int8(checkpoint.tensors))
     graph = build_graph(config, checkpoint.tensors)
     if options.task == "embed" and config.encoder is None:
         graph = without_head(graph)
@@ -207,7 +210,7 @@ def backend_options(
     if config is not None and config.encoder is not None:
         tokens = rows = max(tokens, options.max_model_len or 0)
     return BackendOptions(
-        weights=options.weights,
+        weights="native" if options.weights == "int8" else options.weights,
         kv_dtype=options.kv_dtype,
         num_threads=threads,
         block_size=options.block_size,

@@ -16,7 +16,7 @@ MAX_LORA_NAME = 128
 MAX_LORA_RANK = 1024
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
 _CHOICES = {
-    "weights": ("native", "float"),
+    "weights": ("native", "float", "int8"),
     "kv_dtype": ("auto", "f32", "f16", "bf16", "int8", "int4"),
     "scheduling_policy": ("fcfs", "priority"),
     "task": ("auto", "generate", "embed", "score"),
@@ -29,9 +29,9 @@ class EngineOptions:
     """Checked on construction: a bad value raises InvalidParameterError naming the field.
 
     model: a path, a short name or a Hugging Face id. weights: "native" keeps quantized types,
-    "float" expands to float32. kv_dtype: type of the KV cache; "auto" takes the 16-bit type that is
-    fastest here, "int8" halves its memory, "int4" takes less than a third of it. num_threads: 0
-    chooses from cores, affinity and quota.
+    "float" expands to float32, "int8" rounds float matrices to int8. kv_dtype: type of the KV
+    cache; "auto" takes the 16-bit type that is fastest here, "int8" halves its memory, "int4" takes
+    less than a third of it. num_threads: 0 chooses from cores, affinity and quota.
     block_size: tokens of a KV block. max_model_len: prompt + output tokens of one request; None
     takes the model's context, or less if the KV cache cannot hold it. max_num_seqs and
     max_num_batched_tokens: rows and tokens of one step. max_num_mixed_tokens: how many of them may

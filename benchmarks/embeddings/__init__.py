@@ -1,0 +1,1 @@
+"""Texts embedded a second, beside transformers on PyTorch, on one made model."""
