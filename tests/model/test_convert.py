@@ -132,9 +132,23 @@ def test_family_without_a_form_in_the_other_format(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_mixtures_are_refused(tmp_path: Path):
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe", "gpt-oss", "olmoe", "granite-moe"])
+def test_mixtures_become_stacks_of_experts(name: str, tmp_path: Path):
+    folder = FOLDERS[name]
+    gguf = convert(folder, tmp_path / "model.gguf", dtype="f32")
+    shapes = {n: t.shape for n, t in open_checkpoint(gguf).tensors.items()}
+    assert len(shapes["blk.1.ffn_gate_exps.weight"]) == 3
+    with np.load(folder / "expected.npz") as expected:
+        ids, wanted = expected["input_ids"].reshape(-1).tolist()[:40], expected["logits"]
+    np.testing.assert_allclose(logits(gguf, ids), wanted[:40], atol=1e-4)
+    with pytest.raises(UnsupportedError, match="experts, which a GGUF file stacks"):
+        convert(gguf, tmp_path / "back")
+
+
+def test_layers_without_experts_cannot_be_said(tmp_path: Path):
     with pytest.raises(UnsupportedError, match="mixture"):
-        convert(FOLDERS["mixtral"], tmp_path / "m.gguf")
+        convert(FOLDERS["qwen2-moe"], tmp_path / "m.gguf")
+    assert not list(tmp_path.iterdir())
 
 
 def test_setting_that_gguf_cannot_say(tmp_path: Path):

@@ -80,13 +80,20 @@ CONVENTIONS: Mapping[str, Conventions] = {
 """Keyed by ModelConfig.architecture, the family key of models/registry.py."""
 
 
+MIXTURES: Mapping[str, Conventions] = {
+    "llama": Conventions("llama", "MixtralForCausalLM", pairs=True, json_type="mixtral"),
+    "qwen2moe": Conventions("qwen2moe", "Qwen2MoeForCausalLM", json_type="qwen2_moe"),
+    "qwen3moe": Conventions("qwen3moe", "Qwen3MoeForCausalLM", json_type="qwen3_moe"),
+    "olmoe": Conventions("olmoe", "OlmoeForCausalLM", head_required=True),
+    "granitemoe": Conventions("granitemoe", "GraniteMoeForCausalLM", pairs=True),
+    "gptoss": Conventions("gpt-oss", "GptOssForCausalLM", json_type="gpt_oss"),
+}
+"""The same of models with experts, whose stacks are written to GGUF and not taken apart again."""
+
+
 def conventions_of(config: ModelConfig) -> Conventions:
     """The family's conventions. Raises UnsupportedError naming those that can be converted."""
-    found = CONVENTIONS.get(config.architecture)
-    if config.mixture is not None:
-        raise UnsupportedError(
-            f"convert: {config.name} is a mixture of experts; those are not converted yet"
-        )
+    found = (CONVENTIONS if config.mixture is None else MIXTURES).get(config.architecture)
     if found is None:
         raise UnsupportedError(
             f"convert: {config.name} is of family '{config.architecture}', which has no form in the"

@@ -6,7 +6,7 @@ the other format cannot say is thus an error, never a silent change of the model
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,9 @@ def _value(config: ModelConfig, name: str) -> Any:
         return tuple(config.window_of(i) is not None for i in range(config.num_layers))
     if name == "ropeless_layers":
         return tuple(not config.rotates(i) for i in range(config.num_layers))
+    if name == "mixture" and config.mixture is not None:
+        dense = tuple(not config.mixture.in_layer(i) for i in range(config.num_layers))
+        return replace(config.mixture, dense_layers=dense)
     return getattr(config, name)
 
 

@@ -14,10 +14,10 @@ from octavo.convert.config_json import config_json
 from octavo.convert.conventions import Conventions, conventions_of
 from octavo.convert.gguf_keys import gguf_keys, rope_tensors
 from octavo.convert.proof import prove_same
-from octavo.convert.tensors import FLOATS, Bytes, Turner, as_scheme
+from octavo.convert.tensors import FLOATS, Bytes, Turner, as_scheme, stacked
 from octavo.convert.tokenizer_to_gguf import tokenizer_keys
 from octavo.convert.tokenizer_to_json import tokenizer_files
-from octavo.errors import FormatError, InvalidParameterError
+from octavo.errors import FormatError, InvalidParameterError, UnsupportedError
 from octavo.models import ModelConfig, config_from
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
@@ -73,7 +73,7 @@ class _Job:
     def __init__(
         self, checkpoint: Checkpoint, config: ModelConfig, dtype: str, progress: Progress | None
     ) -> None:
-        self.checkpoint, self.config, self.progress = checkpoint, config, progress
+        self.checkpoint, self.config, self.progress = stacked(checkpoint, config), config, progress
         self.scheme = None if dtype == "auto" else dtype.upper()
         self.conventions: Conventions = conventions_of(config)
         self.turner = Turner(config, self.conventions)
@@ -97,6 +97,11 @@ class _Job:
 
     def to_folder(self, target: Path) -> None:
         """Config and tokenizer first, then the weights."""
+        if self.config.mixture is not None:
+            raise UnsupportedError(
+                f"convert: {self.config.name} is a mixture of experts, which a GGUF file stacks;"
+                " those are converted to GGUF only"
+            )
         if self.scheme == "Q8_0":
             raise InvalidParameterError("dtype", "a folder holds f32, f16 or bf16, not q8_0")
         stored = {t.name: (t, tensor) for t, tensor in self._stored()}
@@ -133,8 +138,12 @@ class _Job:
         return TensorEntry(tensor.name, shape, SCHEMES[self._gguf_scheme(tensor, shape)])
 
     def _gguf_scheme(self, tensor: Tensor, shape: Sequence[int]) -> str:
-        """Vectors and learned positions are float32, as llama.cpp wants them."""
-        if len(shape) < 2 or tensor.name == "position_embd.weight":
+        """Vectors, learned positions and routers are float32, as llama.cpp wants them."""
+        if (
+            len(shape) < 2
+            or tensor.name == "position_embd.weight"
+            or ".ffn_gate_inp" in tensor.name
+        ):
             return "F32"
         wanted = self.scheme or tensor.scheme.name
         return "F16" if shape[-1] % SCHEMES[wanted].block_elems else wanted

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.convert.conventions import Conventions
-from octavo.models import ModelConfig
+from octavo.models import ModelConfig, fit_tensors
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize
 from octavo.weights.tensor import float32_tensor
 
@@ -26,6 +26,11 @@ def exact_key(name: str) -> str:
     """Metadata key of a unit norm's weights without the 1, float32, where float32 cannot add it
     and take it away again."""
     return f"octavo.exact.{name}"
+
+
+def stacked(checkpoint: Checkpoint, config: ModelConfig) -> Checkpoint:
+    """The checkpoint with the experts of a folder as GGUF holds them, one tensor a layer."""
+    return checkpoint if config.mixture is None else fit_tensors(config, checkpoint)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.convert.run import gguf_header
-from octavo.convert.tensors import Turner, as_scheme
+from octavo.convert.tensors import Turner, as_scheme, stacked
 from octavo.weights import SCHEMES, Checkpoint, Scheme, Tensor, dequantize
 from octavo.weights.tensor import DerivedTensor
 
@@ -42,9 +42,10 @@ def gguf_view(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     turner, metadata, entries, made = gguf_header(checkpoint)
     tensors: dict[str, Tensor] = dict(made)
+    stored = stacked(checkpoint, turner.config).tensors
     for entry in entries:
         if entry.name not in made:
-            origin = _Turned(turner, checkpoint.tensors[entry.name])
+            origin = _Turned(turner, stored[entry.name])
             scheme = SCHEMES["F32"] if len(entry.shape) < 2 else entry.scheme
             tensors[entry.name] = DerivedTensor(entry.name, entry.shape, scheme, origin)
     return Checkpoint(
