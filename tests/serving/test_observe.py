@@ -137,6 +137,30 @@ def test_timings_come_to_those_who_ask(server: LiveServer) -> None:
         assert f"queue_time;dur={metrics['queue_time_ms']}" in header
 
 
+SAID = [{"role": "user", "content": "say:hello"}]
+PROTOCOLS = {
+    "/v1/messages": {"messages": SAID, "max_tokens": 9},
+    "/v1/responses": {"input": SAID},
+    "/api/chat": {"messages": SAID},
+    "/api/generate": {"prompt": "say:hello"},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_every_protocol_has_timings(server: LiveServer, path: str, stream: bool) -> None:
+    body = {"model": "tiny", "stream": stream, **PROTOCOLS[path]}
+    plain = server.http.post(path, json=body)
+    assert plain.status_code == 200
+    assert '"metrics"' not in plain.text
+    answer = server.http.post(path, json=body, headers={"X-Octavo-Timings": "1"})
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines()]
+    last = json.loads([line for line in lines if line.startswith("{")][-1])
+    found = last["response"] if stream and path == "/v1/responses" else last
+    assert found["metrics"]["time_to_first_token_ms"] > 0
+    assert answer.text.count('"metrics"') == 1
+
+
 @pytest.mark.parametrize("usage", [True, False])
 def test_a_stream_ends_with_its_timings(server: LiveServer, usage: bool) -> None:
     messages = [{"role": "user", "content": "hello"}]

@@ -97,10 +97,15 @@ def enter(record: RequestRecord) -> None:
     _current.set(record)
 
 
+def wanted_timings() -> dict[str, float | int | None] | None:
+    """The current request's timings where they are wanted and the engine is done."""
+    record = current_record()
+    return record.timings() if record is not None and record.wants_timings else None
+
+
 def add_timings(answer: dict[str, Any]) -> dict[str, Any]:
     """A whole answer, with the request's timings as "metrics" where they are wanted."""
-    record = current_record()
-    timings = record.timings() if record is not None and record.wants_timings else None
+    timings = wanted_timings()
     return answer if timings is None else {**answer, "metrics": timings}
 
 

@@ -91,6 +91,7 @@ class Message(msgspec.Struct, tag="message"):
     role: Literal["assistant"] = "assistant"
     stop_details: None = None
     container: None = None
+    metrics: dict[str, float | int | None] | msgspec.UnsetType = msgspec.UNSET  # for who asks
 
 
 class TextDelta(msgspec.Struct, tag="text_delta"):
@@ -167,7 +168,9 @@ class MessageDelta(msgspec.Struct, tag="message_delta"):
 
 
 class MessageStop(msgspec.Struct, tag="message_stop"):
-    """Last event."""
+    """Last event. metrics: Octavo's own, for who asks."""
+
+    metrics: dict[str, float | int | None] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorBody(msgspec.Struct):

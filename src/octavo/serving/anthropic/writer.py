@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
+import msgspec
+
 from octavo.serving.anthropic import answer
 from octavo.serving.anthropic.protocol import MessageRequest
 from octavo.serving.blocks import Block, BlockEvent, Blocks
 from octavo.serving.error_shapes import anthropic_shape
 from octavo.serving.errors import ApiError
+from octavo.serving.record import wanted_timings
 from octavo.serving.reply import Reply, ReplyDelta
 
 
@@ -32,6 +35,7 @@ class MessageWriter:
                     message.stop_reason, message.stop_sequence = self._end(delta)
         message.content = [self._block(block) for block in self._blocks.all]
         message.usage = self._usage()
+        message.metrics = wanted_timings() or msgspec.UNSET
         return message
 
     async def events(self) -> AsyncGenerator[answer.Event]:
@@ -48,7 +52,7 @@ class MessageWriter:
                     yield event
                 if delta.finish_reason is not None:
                     yield answer.MessageDelta(answer.End(*self._end(delta)), self._delta_usage())
-        yield answer.MessageStop()
+        yield answer.MessageStop(metrics=wanted_timings() or msgspec.UNSET)
 
     def _changes(self, delta: ReplyDelta) -> Iterator[answer.Event]:
         for change in self._blocks.push(delta):

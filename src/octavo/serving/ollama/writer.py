@@ -14,6 +14,7 @@ from octavo.serving.context import Serving
 from octavo.serving.errors import ApiError
 from octavo.serving.json import encode
 from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
+from octavo.serving.record import add_timings
 from octavo.serving.reply import Reply, ReplyDelta
 
 Kind = Literal["chat", "generate"]
@@ -45,22 +46,28 @@ class OllamaWriter:
         texts = {kind: self._joined(kind) for kind in ("text", "reasoning")}
         calls = [block for block in self._blocks.all if block.kind == "tool_call"]
         piece = self._piece(texts["text"], texts["reasoning"], calls)
-        return {**self._head(), **piece, **self._logprobs(logprobs), **end}
+        return add_timings({**self._head(), **piece, **self._logprobs(logprobs), **end})
 
     async def lines(self) -> AsyncGenerator[bytes]:
         """The pieces as they come, a line each; a tool call comes whole. What fails before the
         first is raised; what fails later becomes a line with an error."""
-        opened = False
+        opened, last = False, None
         async with aclosing(self._reply.deltas()) as deltas:
             try:
                 async for delta in deltas:
                     for shown in self._shown(delta):
                         opened = True
-                        yield encode(shown) + b"\n"
+                        if shown["done"]:
+                            last = shown
+                        else:
+                            yield encode(shown) + b"\n"
             except ApiError as error:
                 if not opened:
                     raise
                 yield encode({"error": error.message}) + b"\n"
+                return
+        if last is not None:  # only now its timings are known
+            yield encode(add_timings(last)) + b"\n"
 
     def _shown(self, delta: ReplyDelta) -> list[dict[str, Any]]:
         logprobs = self._logprobs(delta.raw.logprobs or [])

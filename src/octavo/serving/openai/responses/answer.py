@@ -154,6 +154,7 @@ class Response(msgspec.Struct, tag_field="object", tag="response", kw_only=True)
     user: str | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    metrics: dict[str, float | int | None] | msgspec.UnsetType = msgspec.UNSET  # for who asks
 
 
 class Deleted(msgspec.Struct, tag_field="object", tag="response"):

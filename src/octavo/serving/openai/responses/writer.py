@@ -17,6 +17,7 @@ from octavo.serving.openai.logprobs import TokenTexts, chat_logprobs
 from octavo.serving.openai.responses import answer, events
 from octavo.serving.openai.responses.pieces import Pieces
 from octavo.serving.openai.responses.protocol import ResponseRequest
+from octavo.serving.record import wanted_timings
 from octavo.serving.reply import Reply, ReplyDelta
 
 
@@ -101,6 +102,7 @@ class ResponseWriter:
         response = self.response
         response.usage = self._usage()
         response.completed_at = int(time.time())
+        response.metrics = wanted_timings() or msgspec.UNSET
         if self._cut_off:
             response.status = "incomplete"
             response.incomplete_details = answer.Incomplete("max_output_tokens")
