@@ -35,7 +35,8 @@ void require(bool holds, const char* what) {
 // Blocks of the type, or None if a number does not fit it.
 nb::object integers(const Flat<uint32_t>& words, int bits, std::tuple<int64_t, int64_t> shape,
                     std::tuple<int64_t, int64_t, int64_t> strides, bool interleaved,
-                    const Matrix<int16_t>& zeros, const Matrix<uint16_t>& scales, int type) {
+                    const Matrix<int16_t>& zeros, const Matrix<uint16_t>& scales, int type,
+                    const Flat<int32_t>& order) {
   PackedIntegers s;
   s.words = words.data();
   s.num_words = words.shape(0);
@@ -51,6 +52,8 @@ nb::object integers(const Flat<uint32_t>& words, int bits, std::tuple<int64_t, i
           "zero points or scales of another shape");
   s.group = s.k / static_cast<int64_t>(groups);
   s.zeros = zeros.data();
+  require(order.shape(0) == 0 || static_cast<int64_t>(order.shape(0)) == s.k, "an order of others");
+  if (order.shape(0) > 0) s.order = order.data();
   s.scales = scales.data();
   const auto source = static_cast<SourceType>(type);
   auto* out = new std::vector<uint8_t>(source_row_bytes(source, s.k) * static_cast<size_t>(s.n));
@@ -96,7 +99,7 @@ nb::object halves(const Flat<uint8_t>& codes, bool nibbles, const Flat<float>& t
 
 void bind_quantized(nb::module_& m) {
   m.def("repack_integers", &integers, "words"_a, "bits"_a, "shape"_a, "strides"_a, "interleaved"_a,
-        "zeros"_a, "scales"_a, "source_type"_a,
+        "zeros"_a, "scales"_a, "source_type"_a, "order"_a,
         "Packed integers [n, k] as blocks of Q4_0, Q5_0 or Q8_0; None if one does not fit.");
   m.def("scaled_halves", &halves, "codes"_a, "nibbles"_a, "table"_a, "shape"_a, "scales"_a,
         "row_block"_a, "group"_a,

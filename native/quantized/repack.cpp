@@ -92,12 +92,26 @@ class Repacker {
 
  private:
   void one_row(int64_t n, int64_t b) {
+    uint8_t codes[kBlock];
+    if (s_.order != nullptr) {
+      for (int j = 0; j < kBlock; ++j) codes[j] = code(n, s_.order[b * kBlock + j]);
+      return finish(n, b, codes);
+    }
     uint32_t words[8];
     const uint32_t* at = s_.words + n * s_.row_stride + b * s_.block_stride;
     for (int i = 0; i < s_.bits; ++i) words[i] = at[i * s_.word_stride];
-    uint8_t codes[kBlock];
     unpack_block(words, s_.bits, codes);
     finish(n, b, codes);
+  }
+
+  // The code of one column.
+  uint8_t code(int64_t n, int64_t column) const {
+    const uint32_t* at = s_.words + n * s_.row_stride + column / kBlock * s_.block_stride;
+    const int64_t bit = column % kBlock * s_.bits;
+    const int64_t word = bit / 32, shift = bit % 32;
+    const uint64_t low = at[word * s_.word_stride];
+    const uint64_t high = shift + s_.bits > 32 ? at[(word + 1) * s_.word_stride] : 0;
+    return static_cast<uint8_t>((low | high << 32) >> shift & ((1u << s_.bits) - 1));
   }
 
   void eight_rows(int64_t n, int64_t b) {
@@ -148,6 +162,10 @@ void check(const PackedIntegers& s) {
   if (last >= static_cast<int64_t>(s.num_words)) {
     throw std::invalid_argument("repack: there are too few words");
   }
+  if (s.order == nullptr) return;
+  const bool inside =
+      std::all_of(s.order, s.order + s.k, [&](int32_t c) { return c >= 0 && c < s.k; });
+  if (s.interleaved || !inside) throw std::invalid_argument("repack: an order of other columns");
 }
 
 // To nearest, ties to even; beyond the range it is infinite.

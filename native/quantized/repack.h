@@ -25,7 +25,8 @@ struct PackedIntegers {
   int64_t block_stride = 0;
   int64_t word_stride = 0;
   bool interleaved = false;
-  const int16_t* zeros = nullptr;    // [n][k / group]
+  const int32_t* order = nullptr;  // [k], null: as they are; column i of the blocks is this column
+  const int16_t* zeros = nullptr;  // [n][k / group]
   const uint16_t* scales = nullptr;  // float16, likewise
 };
 

@@ -197,10 +197,10 @@ void bind_instructions(nb::class_<Executor>& c) {
       "out_q8"_a);
   c.def(
       "quantize",
-      [](Executor& e, const std::string& rows, int in, int out) {
-        e.add(make(QuantizeSpec{rows_of(rows), in, out}));
+      [](Executor& e, const std::string& rows, int in, int out, std::vector<int32_t> order) {
+        e.add(make(QuantizeSpec{rows_of(rows), in, out, std::move(order)}));
       },
-      "rows"_a, "input"_a, "out_q8"_a);
+      "rows"_a, "input"_a, "out_q8"_a, "order"_a);
   c.def(
       "linear",
       [](Executor& e, const std::string& rows, int in, const nb::list& parts) {

@@ -49,10 +49,12 @@ struct NormSpec {
   int out_q8;
 };
 
+// order: element i of a row is element order[i] of the input's row; empty: as they are.
 struct QuantizeSpec {
   Rows rows;
   int in;
   int out_q8;
+  std::vector<int32_t> order;
 };
 
 // out[:, column:column + n] = in * matrix^T + bias (+ residual[:, column: ...]). out -1: the

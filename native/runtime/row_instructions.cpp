@@ -107,15 +107,17 @@ class Norm : public Instruction {
 
 class Quantize : public Instruction {
  public:
-  explicit Quantize(QuantizeSpec spec) : s_(spec) {}
+  explicit Quantize(QuantizeSpec spec) : s_(std::move(spec)) {}
   const char* name() const override { return "quantize"; }
   int64_t prepare(RunContext& ctx) override {
     return items_.cut(ctx.rows(s_.rows), ctx.pool->size());
   }
-  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
+  void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
     const Buffer& in = ctx.buffer(s_.in);
     for (int64_t r = items_.begin(item); r < items_.end(item); ++r) {
-      quantize_row(in.f32 + r * in.width, ctx.buffer(s_.out_q8), r);
+      const float* x = in.f32 + r * in.width;
+      for (size_t i = 0; i < s_.order.size(); ++i) scratch.tile[i] = x[s_.order[i]];
+      quantize_row(s_.order.empty() ? x : scratch.tile, ctx.buffer(s_.out_q8), r);
     }
   }
 
@@ -344,7 +346,7 @@ std::unique_ptr<Instruction> make(NormSpec s) {
   return std::make_unique<Norm>(std::move(s));
 }
 std::unique_ptr<Instruction> make(QuantizeSpec s) {
-  return std::make_unique<Quantize>(s);
+  return std::make_unique<Quantize>(std::move(s));
 }
 std::unique_ptr<Instruction> make(AnglesSpec s) {
   return std::make_unique<Angles>(std::move(s));

@@ -154,7 +154,7 @@ class Executor:
         out_f32: int,
         out_q8: int,
     ) -> None: ...
-    def quantize(self, rows: str, input: int, out_q8: int) -> None: ...
+    def quantize(self, rows: str, input: int, out_q8: int, order: list[int]) -> None: ...
     def linear(self, rows: str, input: int, parts: list[_Part]) -> None: ...
     def gated(
         self,
@@ -313,6 +313,7 @@ def repack_integers(
     zeros: NDArray[np.int16],
     scales: NDArray[np.uint16],
     source_type: int,
+    order: NDArray[np.int32],
 ) -> NDArray[np.uint8] | None: ...
 def scaled_halves(
     codes: NDArray[np.uint8],

@@ -22,6 +22,7 @@ from tests.support.lora import write_adapter
 
 TESTS = Path(__file__).parent.parent
 LORA = TESTS / "fixtures" / "lora"
+TINY = TESTS / "golden" / "tiny" / "llama"
 LLAMA = TESTS / "fixtures" / "families" / "llama-yarn"
 BASES = {
     "all": LLAMA,
@@ -96,7 +97,7 @@ def test_logits_are_those_of_peft(name: str, backend: str, weights: str) -> None
 
 def test_a_gguf_file_of_the_base(tmp_path: Path) -> None:
     """Its q and k have their rows in another order."""
-    model = opened(TESTS / "golden" / "tiny" / "llama")
+    model = opened(TINY)
     copy = twin("llama")
     config = config_from(copy)
     other = (build_graph(config, copy.tensors), copy, config)
@@ -141,13 +142,27 @@ def logits_of_plain(executable: Executable, ids: list[int]) -> list[np.ndarray]:
     return [executable.forward(paged.step({0: ids})).copy()]
 
 
-def test_a_quantized_base(tmp_path: Path) -> None:
-    """Adapters read the int8 rows that products of quantized weights read."""
-    config = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
-    folder, dense = make.write_pair(LLAMA, tmp_path, config, partial(make.awq, group=32))
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True}
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["awq", "act-order"])
+def test_a_quantized_base(tmp_path: Path, spread: bool) -> None:
+    """Adapters read the int8 rows that products of quantized weights read, in their order."""
+    pack = partial(make.gptq, group=32, spread=True) if spread else partial(make.awq, group=32)
+    folder, dense = make.write_pair(TINY, tmp_path, GPTQ if spread else AWQ, pack)
+    modules = {"self_attn.q_proj": (64, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
+    named = {f"model.layers.{i}.{m}": shape for i in range(3) for m, shape in modules.items()}
+    adapter = write_adapter(tmp_path / "adapter", named, size=0.15)
     ids, _ = expected("all")
-    (wanted,) = logits_of(compiled(opened(dense), "reference", "native", "all"), [(0, ids)])
-    executable = compiled(opened(folder), "cpu", "native", "all")
+    executables = []
+    for each, backend in ((dense, "reference"), (folder, "cpu")):
+        model = opened(each)
+        executables.append(compiled(model, backend, "native"))
+        graph, checkpoint, config = model
+        executables[-1].load_adapter(0, read_adapter(adapter, config, checkpoint, graph))
+    reference, executable = executables
+    (wanted,) = logits_of(reference, [(0, ids)])
     (found,) = logits_of(executable, [(0, ids)])
     assert np.std(found - wanted) < 0.05 * np.std(wanted)
     (other,) = logits_of(executable, [(-1, ids)])

@@ -14,11 +14,14 @@ from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.backends.testing import run_tokens
 from octavo.models import build_graph, config_from, fit_tensors
 from octavo.weights import dequantize, open_checkpoint
+from octavo.weights.tensor import GroupedTensor
 from tests.support import quantized as make
 
 FAMILIES = Path(__file__).parent.parent / "fixtures" / "families"
 BASE = FAMILIES / "llama-yarn"
-BASES = {"gptq-3": FAMILIES / "gemma"}
+WIDER = FAMILIES.parent.parent / "golden" / "tiny" / "llama"
+BASES = dict.fromkeys(("gptq-3", "gptq-act-order-3"), FAMILIES / "gemma")
+BASES |= dict.fromkeys(("gptq-act-order-32", "ct-int4-act-order-32"), WIDER)
 """Three bits of every output must fill whole words, which 16 outputs do not."""
 OTHERS = [("qwen3-moe", "ct-w8a8"), ("granite-moe", "fp8"), ("gpt-neox", "fp8"), ("glm4", "awq")]
 """Experts, joined and reordered rows."""
@@ -74,6 +77,16 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
         partial(make.gptq, group=16, spread=True),
         "F16",
     ),
+    "gptq-act-order-32": (
+        _gptq(desc_act=True, sym=False),
+        partial(make.gptq, group=32, spread=True, symmetric=False),
+        "Q5_0",
+    ),
+    "gptq-act-order-3": (
+        _gptq(3, desc_act=True),
+        partial(make.gptq, group=32, bits=3, spread=True),
+        "Q4_0",
+    ),
     "gptq-8": (_gptq(8), partial(make.gptq, group=32, bits=8), "Q8_0"),
     "gptq-8-zeros": (
         _gptq(8, sym=False),
@@ -92,6 +105,11 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
         _compressed(PACK, **_int(4, group=16, actorder="group")),
         partial(make.pack_quantized, group=16, spread=True),
         "F16",
+    ),
+    "ct-int4-act-order-32": (
+        _compressed(PACK, **_int(4, actorder="group")),
+        partial(make.pack_quantized, group=32, spread=True, alike=True),
+        "Q4_0",
     ),
     "ct-int8": (
         _compressed(PACK, **_int(8)),
@@ -150,7 +168,9 @@ def test_weights_and_logits(method: str, tmp_path: Path) -> None:
     assert checkpoint.tensors.keys() == wanted.tensors.keys()
     for name, tensor in checkpoint.tensors.items():
         np.testing.assert_array_equal(dequantize(tensor), dequantize(wanted.tensors[name]))
-    assert checkpoint.tensors["blk.0.ffn_down.weight"].scheme.name == scheme
+    tensor = checkpoint.tensors["blk.0.ffn_down.weight"]
+    held = tensor.by_group if isinstance(tensor, GroupedTensor) else tensor
+    assert held.scheme.name == scheme
     expected = run_tokens(_open(dense, "reference", "float"), TOKENS, 40)
     logits = run_tokens(_open(quantized, "reference", "native"), TOKENS, 7)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)

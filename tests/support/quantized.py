@@ -91,8 +91,10 @@ def gptq(
     bits: int = 4,
     symmetric: bool = True,
     spread: bool = False,
+    alike: bool = False,
     second: bool = False,
 ) -> Packed:
+    """spread: groups over the whole row; alike: in the same way in all modules of one width."""
     groups = k // group
     least = 0 if second else 1
     q = rng.integers(0, 1 << bits, (k, n))
@@ -102,7 +104,7 @@ def gptq(
     scales = _half_scales(rng, groups, n, size=0.4 / (1 << (bits - 1)))
     g_idx = np.arange(k) // group
     if spread:
-        g_idx = rng.permutation(g_idx)
+        g_idx = (np.random.default_rng(k) if alike else rng).permutation(g_idx)
     columns = [_stream([int(v) for v in q[:, j]], bits) for j in range(n)]
     rows = [_stream([int(v) - least for v in zero], bits) for zero in zeros]
     dense = np.empty((n, k), np.float32)
@@ -126,6 +128,7 @@ def pack_quantized(
     bits: int = 4,
     symmetric: bool = True,
     spread: bool = False,
+    alike: bool = False,
 ) -> Packed:
     groups, per_word, half = k // group, 32 // bits, 1 << (bits - 1)
     q = rng.integers(-half, half, (n, k))
@@ -133,7 +136,7 @@ def pack_quantized(
     scales = _half_scales(rng, n, groups, size=0.4 / half)
     g_idx = np.arange(k) // group
     if spread:
-        g_idx = rng.permutation(g_idx)
+        g_idx = (np.random.default_rng(k) if alike else rng).permutation(g_idx)
 
     def pack(row: NDArray[np.int64]) -> list[int]:
         codes = [int(v) + half for v in row] + [0] * (-len(row) % per_word)

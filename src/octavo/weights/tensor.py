@@ -177,6 +177,36 @@ def _sources(tensor: Tensor) -> tuple[NDArray[np.uint8], ...]:
     return tensor.origin.sources if isinstance(tensor, DerivedTensor) else (tensor.data,)
 
 
+class GroupedTensor(DerivedTensor):
+    """A tensor that a smaller scheme holds with its columns in another order, so that those which
+    share a scale lie together.
+
+    by_group: the same numbers, column i being column order[i] of this tensor; order: int32 [K],
+    each column once. A backend that reorders what it multiplies by may take that instead.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        scheme: Scheme,
+        origin: Origin,
+        by_group: DerivedTensor,
+        order: NDArray[np.int32],
+    ) -> None:
+        super().__init__(name, shape, scheme, origin)
+        object.__setattr__(self, "by_group", by_group)
+        object.__setattr__(self, "order", order)
+
+    by_group: DerivedTensor
+    order: NDArray[np.int32]
+
+    def named(self, name: str) -> GroupedTensor:
+        """The same under another name."""
+        by_group = self.by_group.named(name)
+        return GroupedTensor(name, self.shape, self.scheme, self.origin, by_group, self.order)
+
+
 class StackedTensor(DerivedTensor):
     """Tensors of one shape and scheme as one with another dimension in front, such as the experts
     of a layer that a file keeps apart. Taking it apart again copies nothing."""

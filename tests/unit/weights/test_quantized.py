@@ -17,7 +17,7 @@ from octavo.errors import FormatError, ModelError
 from octavo.weights import Checkpoint, Tensor, dequantize
 from octavo.weights.quantized import assemble
 from octavo.weights.safetensors import open_safetensors
-from octavo.weights.tensor import DerivedTensor
+from octavo.weights.tensor import DerivedTensor, GroupedTensor
 from tests.support import quantized as make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "compressed"
@@ -45,6 +45,12 @@ def _check(packed: make.Packed, config: dict[str, Any]) -> DerivedTensor:
     tensor = _read(parts, config)
     assert tensor.shape == dense.shape
     np.testing.assert_array_equal(dequantize(tensor), dense)
+    if isinstance(tensor, GroupedTensor):
+        held = tensor.by_group
+        blocks = dequantize(Tensor("x", held.shape, held.scheme, held.data))
+        np.testing.assert_array_equal(blocks, dense[:, tensor.order])
+        np.testing.assert_array_equal(dequantize(held), blocks)
+        assert sorted(tensor.order) == list(range(tensor.shape[1]))
     blocks = dequantize(Tensor("x", tensor.shape, tensor.scheme, tensor.data))
     exact = tensor.scheme.block_elems > 1
     wanted = dense if exact else dense.astype(np.float16).astype(np.float32)

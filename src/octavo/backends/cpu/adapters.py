@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from octavo._native import Executor
 from octavo.backends.cpu.regions import GatedRegion, LinearRegion, LowRankRegion, Region
 from octavo.errors import BackendError
 from octavo.weights.adapter import Adapter
+from octavo.weights.tensor import Tensor
 
 
 def with_adapters(regions: Iterable[Region]) -> list[Region]:
@@ -29,17 +34,35 @@ def most_places(regions: Iterable[Region]) -> int:
     return max((len(r.weights) for r in regions if isinstance(r, LowRankRegion)), default=1)
 
 
-def load(executor: Executor, number: int, adapter: Adapter, matrix_of: Mapping[str, int]) -> None:
-    """Pack an adapter. matrix_of: the matrix of each weight. Raises BackendError."""
+@dataclass(frozen=True)
+class Target:
+    """A matrix that adapters may change; order: that of its columns, None where it is natural."""
+
+    matrix: int
+    order: NDArray[np.int32] | None = None
+
+
+def load(executor: Executor, number: int, adapter: Adapter, targets: Mapping[str, Target]) -> None:
+    """Pack an adapter. targets: by the name of the weight. Raises BackendError."""
     changes = []
     for name, change in adapter.changes.items():
-        if name not in matrix_of:
+        target = targets.get(name)
+        if target is None:
             raise BackendError(f"cpu: {adapter.path}: '{name}' is no matrix of this program")
-        down, up = change.down, change.up
+        down, up = _in_order(change.down, target.order), change.up
         down_type, up_type = down.scheme.ggml_type, up.scheme.ggml_type
         parts = (change.rank, down_type, down.data, up_type, up.data, change.scale)
-        changes.append((matrix_of[name], *parts))
+        changes.append((target.matrix, *parts))
     try:
         executor.load_adapter(number, changes)
     except ValueError as error:
         raise BackendError(f"cpu: {adapter.path}: {error}") from None
+
+
+def _in_order(tensor: Tensor, order: NDArray[np.int32] | None) -> Tensor:
+    """Floats with their columns in an order."""
+    if order is None:
+        return tensor
+    n, k = tensor.shape
+    columns = tensor.data.reshape(n, k, -1)[:, order]
+    return Tensor(tensor.name, tensor.shape, tensor.scheme, columns.reshape(-1))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from octavo import machine
 from octavo._native import Executor, preferred_kv_dtype
 from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
-from octavo.backends.cpu.adapters import most_places, with_adapters
+from octavo.backends.cpu.adapters import Target, most_places, with_adapters
 from octavo.backends.cpu.emit import Emitter
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.cpu.lower import lower
@@ -24,7 +24,7 @@ from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
 from octavo.models.config import ModelConfig
 from octavo.weights import dequantize
 from octavo.weights.kept import expansions, is_kept_as_floats
-from octavo.weights.tensor import Checkpoint, Tensor
+from octavo.weights.tensor import Checkpoint, GroupedTensor, Tensor
 
 BLOCK_TOKENS = 32
 """Tokens of a KV block; the attention kernels are written for it."""
@@ -97,12 +97,24 @@ class _Compilation:
         self.executor = Executor(threads, o.max_tokens, max(o.max_seqs, 1))
         self.executor.set_output_width(self.width)
         self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
+        self.orders = self._find_orders()
         self.matrices = self._plan_matrices()
-        self.regions: list[Region] = lower(self.graph, self._is_quantized)
+        self.regions: list[Region] = lower(self.graph, self._is_quantized, self.orders)
         self.adapter_bytes = self._enable_adapters()
         self.mixtures = {r.scratch: r for r in self.regions if isinstance(r, ExpertsRegion)}
         self.placement: Placement = place(self.regions, self._size_of)
         self.kv_block_bytes = self._define_kv()
+
+    def _find_orders(self) -> dict[Value, NDArray[np.int32]]:
+        """Of the weights that are smaller with their columns in another order, and are read by
+        nothing but plain products."""
+        if self.as_float:
+            return {}
+        tensors = self.checkpoint.tensors
+        grouped = {n: t.order for n, t in tensors.items() if isinstance(t, GroupedTensor)}
+        uses = [(n, v) for n in self.graph.nodes for v in n.inputs if v and v.name in grouped]
+        others = {v for n, v in uses if n.op is not Op.LINEAR or n.inputs[1] is not v}
+        return {v: grouped[v.name] for _, v in uses if v not in others}
 
     def _enable_adapters(self) -> int:
         rank = self.options.max_adapter_rank
@@ -171,8 +183,12 @@ class _Compilation:
         """The executor behind the contract."""
         plan, streamed = self.plan(), self.streamed_bytes()
         changeable = {n.inputs[1] for n in self.graph.nodes if n.op is Op.LINEAR}
-        ids = {v.name: m[0] for v, m in self.matrices.items() if v in changeable}
-        return CpuExecutable(executor, config, self.options, plan, self.width, streamed, ids)
+        targets = {
+            v.name: Target(m[0], self.orders.get(v))
+            for v, m in self.matrices.items()
+            if v in changeable
+        }
+        return CpuExecutable(executor, config, self.options, plan, self.width, streamed, targets)
 
     def finish(self, pack: bool = True) -> Executor:
         """Pack the weights and emit the program. Unpacked, weights are zeros that take no memory:
@@ -226,6 +242,8 @@ class _Compilation:
                 f"cpu: tensor '{value.name}' is {list(tensor.shape)}, "
                 f"the graph wants {list(value.shape)}"
             )
+        if value in self.orders and isinstance(tensor, GroupedTensor):
+            return tensor.by_group
         return tensor
 
     def _is_quantized(self, weight: Value) -> bool:

@@ -75,7 +75,8 @@ class Emitter:
             case NormRegion():
                 self._norm(region)
             case QuantizeRegion():
-                e.quantize(region.rows, self._id(region.source), self._id(region.out))
+                order = [] if region.order is None else region.order.tolist()
+                e.quantize(region.rows, self._id(region.source), self._id(region.out), order)
             case LinearRegion():
                 parts = [self._part(p) for p in region.products]
                 e.linear(region.rows, self._id(region.source), parts)

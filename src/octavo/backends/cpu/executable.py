@@ -28,9 +28,9 @@ class CpuExecutable(Executable):
         plan: MemoryPlan,
         width: int,
         streamed_bytes: int,
-        matrix_of: Mapping[str, int],
+        targets: Mapping[str, adapters.Target],
     ) -> None:
-        """streamed_bytes: weights that every step reads from start to end. matrix_of: weights that
+        """streamed_bytes: weights that every step reads from start to end. targets: weights that
         adapters may change, by name."""
         self.config = config
         self.block_size = options.block_size
@@ -38,7 +38,7 @@ class CpuExecutable(Executable):
         self.num_threads = executor.num_threads
         self.streamed_bytes = streamed_bytes
         self._executor: Executor | None = executor
-        self._matrix_of = matrix_of
+        self._targets = targets
         self._width = width
         self._logits = np.empty((0, width), np.float32)
 
@@ -69,7 +69,7 @@ class CpuExecutable(Executable):
             raise BackendError(str(error)) from None
 
     def load_adapter(self, number: int, adapter: Adapter) -> None:
-        adapters.load(self._native(), number, adapter, self._matrix_of)
+        adapters.load(self._native(), number, adapter, self._targets)
 
     def unload_adapter(self, number: int) -> None:
         self._native().unload_adapter(number)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from octavo.backends.cpu.regions import QuantizeRegion, Region, RowKind, Slot
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import Op
+
+Orders = Mapping[Value, NDArray[np.int32]]
+"""Weights whose columns lie in another order than their input's elements: by weight."""
 
 _WEIGHT = {Op.LINEAR: 1, Op.EXPERTS: 2}
 """Operators that multiply their first operand by a matrix, and which operand that is."""
@@ -15,9 +21,11 @@ _WEIGHT = {Op.LINEAR: 1, Op.EXPERTS: 2}
 class Facts:
     """Readers and makers of values, slots already written, and the regions so far."""
 
-    def __init__(self, graph: Graph, is_quantized: Callable[[Value], bool]) -> None:
+    def __init__(self, graph: Graph, is_quantized: Callable[[Value], bool], orders: Orders) -> None:
         self.graph = graph
         self.is_quantized = is_quantized
+        self.orders = orders
+        self.reordered: dict[tuple[Value, bytes], Value] = {}
         self.regions: list[Region] = []
         self.done: set[Node] = set()
         self.readers: dict[Value, list[Node]] = {}
@@ -50,7 +58,7 @@ class Facts:
     def wants(self, value: Value) -> tuple[bool, bool]:
         """(some reader wants float rows, some reader wants int8 rows)."""
         readers = self.readers.get(value, [])
-        quantized = [n for n in readers if value is n.inputs[0] and self._reads_int8(n)]
+        quantized = [n for n in readers if value is n.inputs[0] and self._form(n) == (True, b"")]
         return len(quantized) < len(readers) or value is self.graph.output, bool(quantized)
 
     def _reads_int8(self, node: Node) -> bool:
@@ -58,6 +66,12 @@ class Facts:
         place = _WEIGHT.get(node.op)
         weight = node.inputs[place] if place is not None else None
         return weight is not None and self.is_quantized(weight)
+
+    def _form(self, node: Node) -> tuple[bool, bytes]:
+        """How a product reads its input: as int8 rows or not, and in which order."""
+        weight = node.inputs[1] if node.op is Op.LINEAR else None
+        order = self.orders.get(weight) if weight is not None else None
+        return self._reads_int8(node), b"" if order is None else order.tobytes()
 
     def outs_of(self, value: Value, fuse_quantize: bool = True) -> list[Slot]:
         """The forms that a region making `value` should write."""
@@ -76,9 +90,15 @@ class Facts:
         source = self.f32(product.inputs[0])
         if not self._reads_int8(product):
             return source
-        slot = Slot(source.value, "q8")
+        weight, key = product.inputs[1], (source.value, self._form(product)[1])
+        order = self.orders.get(weight) if key[1] and weight is not None else None
+        value = source.value
+        if order is not None and key not in self.reordered:
+            name = f"{value.name}.order{len(self.reordered)}"
+            self.reordered[key] = Value(name, value.shape, "result")
+        slot = Slot(self.reordered.get(key, value), "q8")
         if slot not in self.ready:
-            self.push(QuantizeRegion(self.rows(source.value), source, slot))
+            self.push(QuantizeRegion(self.rows(value), source, slot, order))
         return slot
 
     def _is_computed(self, value: Value | None, before: Node) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from octavo.backends.cpu.facts import Orders
 from octavo.backends.cpu.lower_experts import ExpertLowering
 from octavo.backends.cpu.lower_heads import HeadLowering
 from octavo.backends.cpu.lower_latent import LatentLowering
@@ -49,12 +50,15 @@ _ELEMENTWISE: dict[Op, ElementwiseKind] = {
 }
 
 
-def lower(graph: Graph, is_quantized: Callable[[Value], bool]) -> list[Region]:
-    """Cut the graph into regions. is_quantized tells whether a weight's products read int8 rows.
+def lower(
+    graph: Graph, is_quantized: Callable[[Value], bool], orders: Orders | None = None
+) -> list[Region]:
+    """Cut the graph into regions. is_quantized tells whether a weight's products read int8 rows,
+    orders in which order, where it is not that of their input.
 
     Raises BackendError naming a node that no region covers.
     """
-    return _Lowering(graph, is_quantized).run()
+    return _Lowering(graph, is_quantized, orders or {}).run()
 
 
 class _Lowering(ProductLowering, HeadLowering, LatentLowering, ExpertLowering):

@@ -32,7 +32,7 @@ class ProductLowering(Facts):
             later = self.order[other] > self.order[node] and other not in self.done
             if not later or other.op is not Op.LINEAR or other.inputs[0] is not node.inputs[0]:
                 continue
-            same_form = self._reads_int8(other) == self._reads_int8(node)
+            same_form = self._form(other) == self._form(node)
             if same_form and self._gate_of(other) is None:
                 found.append(other)
         return found
@@ -86,7 +86,7 @@ class ProductLowering(Facts):
             and gate.output is not None
             and up.output is not None
             and gate.output.shape == up.output.shape
-            and self._reads_int8(gate) == self._reads_int8(up)
+            and self._form(gate) == self._form(up)
             and self.sole_reader(up.output) is not None
         )
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.graph.graph import Value
 from octavo.graph.ops import ExpertsAttrs, RouteAttrs
 
@@ -92,9 +95,12 @@ class NormRegion(Region):
 
 @dataclass
 class QuantizeRegion(Region):
+    """order: element i of a row is element order[i] of the source's; None: as they are."""
+
     rows: RowKind
     source: Slot
     out: Slot
+    order: NDArray[np.int32] | None = None
 
     def reads(self) -> list[Slot]:
         return [self.source]

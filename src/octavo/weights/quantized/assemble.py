@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.parts import Module, Part
-from octavo.weights.tensor import DerivedTensor, Tensor
+from octavo.weights.tensor import DerivedTensor, GroupedTensor, Tensor
 
 if TYPE_CHECKING:
     from octavo.weights.quantized.table import Method
@@ -92,7 +92,7 @@ def summary(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
     where no weight is quantized."""
     derived = [t for t in tensors.values() if isinstance(t, DerivedTensor)]
     held: dict[str, list[int]] = {}
-    for tensor in derived:
+    for tensor in (t.by_group if isinstance(t, GroupedTensor) else t for t in derived):
         held.setdefault(tensor.scheme.name, []).append(tensor.num_bytes)
     if not derived:
         return ()

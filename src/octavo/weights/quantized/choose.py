@@ -1,9 +1,15 @@
-"""Which native scheme holds integers of a range exactly."""
+"""Which native scheme holds integers of a range exactly, in which order of columns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.weights.quantized.origins import GROUP, RANGES
 from octavo.weights.scheme import SCHEMES, Scheme
+from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin
 
 HALF = SCHEMES["F16"]
 """Where no block fits: 16 bits a weight."""
@@ -17,6 +23,30 @@ def scheme_for(low: int, high: int, group: int, columns: int) -> Scheme:
         if least <= low and high <= most:
             return SCHEMES[name]
     return HALF
+
+
+def order_by_group(spread: NDArray[np.int64], group: int) -> NDArray[np.int32] | None:
+    """The columns, those of each group together; None unless every group has `group` of them."""
+    if len(spread) % group or (np.bincount(spread, minlength=len(spread) // group) != group).any():
+        return None
+    return np.argsort(spread, kind="stable").astype(np.int32)
+
+
+def grouped(
+    name: str,
+    shape: tuple[int, int],
+    scheme: Scheme,
+    origin: Callable[[NDArray[np.int32] | None], Origin],
+    spread: NDArray[np.int64],
+    group: int,
+) -> DerivedTensor:
+    """A weight whose groups are spread over the row. scheme: what would hold it if they were not.
+    origin: the numbers with the columns in an order, or as they are."""
+    order = order_by_group(spread, group)
+    if order is None or scheme is HALF:
+        return DerivedTensor(name, shape, HALF, origin(None))
+    by_group = DerivedTensor(name, shape, scheme, origin(order))
+    return GroupedTensor(name, shape, HALF, origin(None), by_group, order)
 
 
 def integer_range(bits: int, symmetric: bool, most_zero: int) -> tuple[int, int]:

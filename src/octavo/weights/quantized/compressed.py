@@ -11,13 +11,14 @@ groups of 32, whatever the file says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_words
-from octavo.weights.quantized.choose import HALF, integer_range, scheme_for
+from octavo.weights.quantized.choose import HALF, grouped, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.fp8 import SCALES, E4m3Origin, block_of, check_scale
 from octavo.weights.quantized.microscaling import packed_floats
@@ -131,8 +132,11 @@ def _packed(module: Module, a: Arguments) -> DerivedTensor:
         module.part(".weight_zero_point").check(("I32",), -(-n // per_word), k // group)
     spread = _spread(module, k, group)
     low, high = integer_range(a.bits, a.symmetric, (1 << a.bits) - 1)
-    scheme = scheme_for(low, high, group, k) if spread is None else HALF
-    return DerivedTensor(f"{module.name}.weight", (n, k), scheme, _PackOrigin(module, a, spread))
+    name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k)
+    if spread is not None:
+        origin = partial(_PackOrigin, module, a, spread)
+        return grouped(name, (n, k), scheme, origin, spread, group)
+    return DerivedTensor(name, (n, k), scheme, _PackOrigin(module, a, None))
 
 
 def _spread(module: Module, k: int, group: int) -> NDArray[np.int64] | None:
@@ -148,20 +152,32 @@ def _spread(module: Module, k: int, group: int) -> NDArray[np.int64] | None:
 
 
 class _PackOrigin(IntegerOrigin):
-    def __init__(self, module: Module, a: Arguments, spread: NDArray[np.int64] | None) -> None:
+    """spread: the group of each column, None where they lie in order. order: that of columns."""
+
+    def __init__(
+        self,
+        module: Module,
+        a: Arguments,
+        spread: NDArray[np.int64] | None,
+        order: NDArray[np.int32] | None = None,
+    ) -> None:
         super().__init__(module)
         self._arguments = a
         self._spread = spread
+        self._order = order
 
     def words(self) -> Words | None:
         bits = self._arguments.bits
-        if self._spread is not None or bits not in (2, 4, 8):  # others leave bits of a word unused
+        if self._is_spread or bits not in (2, 4, 8):  # others leave bits of a word unused
             return None
         words = self._words()
         scales = self.module.part(".weight_scale").floats()
-        return Words(
-            words, bits, self._shape()[1], (words.shape[1], bits, 1), self._zeros(), scales
-        )
+        k, strides, order = self._shape()[1], (words.shape[1], bits, 1), self._order
+        return Words(words, bits, k, strides, self._zeros(), scales, order=order)
+
+    @property
+    def _is_spread(self) -> bool:
+        return self._spread is not None and self._order is None
 
     def _words(self) -> NDArray[np.int32]:
         return self.module.part(".weight_packed").array().astype(np.int32, copy=False)
@@ -182,8 +198,9 @@ class _PackOrigin(IntegerOrigin):
         n, k = self._shape()
         q = unpack_words(self._words(), self._arguments.bits)[:, :k].astype(np.int16)
         scales, zeros = self.module.part(".weight_scale").floats(), self._zeros()
-        if self._spread is not None:
+        if self._spread is not None and self._order is None:
             return Integers(q - zeros[:, self._spread], scales, self._spread)
+        q = q if self._order is None else q[:, self._order]
         centred = q.reshape(n, scales.shape[1], -1) - zeros[:, :, None]
         return Integers(centred.reshape(n, k), scales)
 

@@ -9,13 +9,14 @@ was quantized in the order of activations (desc_act).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_stream
-from octavo.weights.quantized.choose import HALF, integer_range, scheme_for
+from octavo.weights.quantized.choose import grouped, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers, Words
 from octavo.weights.quantized.parts import FLOATS, Module, Part
@@ -62,9 +63,11 @@ class Gptq:
                 f"{packed.where}: {k} inputs, expected a multiple of {group}, a group"
             )
         low, high = integer_range(self.bits, self.symmetric, (1 << self.bits) - 1 + self.offset)
-        scheme = scheme_for(low, high, group, k) if spread is None else HALF
-        origin = _GptqOrigin(module, self, spread)
-        return DerivedTensor(f"{module.name}.weight", (n, k), scheme, origin)
+        name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k)
+        if spread is not None:
+            origin = partial(_GptqOrigin, module, self, spread)
+            return grouped(name, (n, k), scheme, origin, spread, group)
+        return DerivedTensor(name, (n, k), scheme, _GptqOrigin(module, self, None))
 
 
 def _spread(part: Part | None, k: int, group: int) -> NDArray[np.int64] | None:
@@ -80,18 +83,28 @@ def _spread(part: Part | None, k: int, group: int) -> NDArray[np.int64] | None:
 
 
 class _GptqOrigin(IntegerOrigin):
-    def __init__(self, module: Module, method: Gptq, spread: NDArray[np.int64] | None) -> None:
+    """spread: the group of each column, None where they lie in order. order: that of columns."""
+
+    def __init__(
+        self,
+        module: Module,
+        method: Gptq,
+        spread: NDArray[np.int64] | None,
+        order: NDArray[np.int32] | None = None,
+    ) -> None:
         super().__init__(module)
         self._method = method
         self._spread = spread
+        self._order = order
 
     def words(self) -> Words | None:
-        if self._spread is not None:
+        if self._spread is not None and self._order is None:
             return None
         bits = self._method.bits
         words = self._words()
         n, k = words.shape[1], len(words) * 32 // bits
-        return Words(words, bits, k, (1, bits * n, n), self._zeros(), self._scales())
+        strides, order = (1, bits * n, n), self._order
+        return Words(words, bits, k, strides, self._zeros(), self._scales(), order=order)
 
     def _words(self) -> NDArray[np.int32]:
         return self.module.part(".qweight").array().astype(np.int32, copy=False)
@@ -110,8 +123,9 @@ class _GptqOrigin(IntegerOrigin):
         by_row = np.ascontiguousarray(self._words().T)
         q = unpack_stream(by_row, self._method.bits).astype(np.int16)  # [N, K]
         zeros, scales = self._zeros(), self._scales()
-        if self._spread is not None:
+        if self._spread is not None and self._order is None:
             return Integers(q - zeros[:, self._spread], scales, self._spread)
+        q = q if self._order is None else q[:, self._order]
         groups = zeros.shape[1]
         centred = q.reshape(len(q), groups, -1) - zeros[:, :, None]
         return Integers(centred.reshape(q.shape), scales)

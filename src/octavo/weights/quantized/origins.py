@@ -40,7 +40,8 @@ class Integers:
 class Words:
     """Integers as they are packed, for native code to unpack: codes of `bits` in words, and how
     far apart two rows, two blocks of 32 columns and two words of a block are. interleaved: as
-    AWQ has it. zeros, scales: [N, G], G equal runs of columns."""
+    AWQ has it. zeros, scales: [N, G], G equal runs of columns. order: column i of the blocks is
+    column order[i] of the codes."""
 
     words: NDArray[np.int32]
     bits: int
@@ -49,6 +50,7 @@ class Words:
     zeros: NDArray[np.int16]
     scales: Floats
     interleaved: bool = False
+    order: NDArray[np.int32] | None = None
 
     def blocks(self, scheme: Scheme, scales: NDArray[np.float16]) -> NDArray[np.uint8] | None:
         """As blocks of `scheme`; None if a number does not fit them."""
@@ -63,6 +65,7 @@ class Words:
             np.ascontiguousarray(self.zeros),
             np.ascontiguousarray(scales).view(np.uint16),
             scheme.ggml_type,
+            np.empty(0, np.int32) if self.order is None else self.order,
         )
 
 

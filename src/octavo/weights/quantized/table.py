@@ -5,7 +5,7 @@
 | awq | 4-bit integers, zero points, half scales a group | Q5_0, exactly |
 | gptq, sym | 2, 3, 4 or 8-bit integers, half scales a group | Q4_0 (2, 3, 4 bits), Q8_0, exactly |
 | gptq, not sym | the same and zero points | Q4_0 (2, 3 bits), Q5_0 (4), exactly; F16 (8) |
-| gptq, desc_act | the same, columns of a group spread over the row | F16 |
+| gptq, desc_act | the same, columns of a group spread over the row | the same, columns reordered |
 | compressed-tensors pack-quantized | 2 to 8-bit integers | as gptq |
 | compressed-tensors int-quantized | int8 | Q8_0 (symmetric), else F16 |
 | compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | F16 |
