@@ -15,6 +15,7 @@ from octavo.engine import Engine, EngineOptions
 from octavo.errors import InvalidParameterError
 from octavo.forecast import Load, forecast
 
+ENCODERS = Path(__file__).parents[1] / "fixtures" / "encoders"
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 OPTIONS = EngineOptions(model=str(TINY / "llama"))
 MB = 1 << 20
@@ -51,7 +52,21 @@ def test_speed_is_rehearsed_without_the_weights(family: str) -> None:
     assert found.speed is not None
     assert found.speed.ttft_s > 0
     assert found.speed.prefill_tps == pytest.approx(50 / found.speed.ttft_s)
+    assert found.speed.decode_tps is not None
+    assert found.speed.total_tps is not None
     assert found.speed.total_tps >= found.speed.decode_tps > 0
+
+
+@pytest.mark.parametrize("encoder", ["bert", "bert-rerank", "modernbert"])
+def test_a_model_that_only_reads(encoder: str) -> None:
+    options = EngineOptions(model=str(ENCODERS / encoder))
+    found = forecast(options, 2, 32)
+    assert found.load.output == 0
+    assert found.speed is not None
+    assert found.speed.prefill_tps == pytest.approx(32 / found.speed.ttft_s)
+    assert found.speed.decode_tps is None
+    with pytest.raises(InvalidParameterError, match="output: got 4"):
+        forecast(options, 2, 32, 4)
 
 
 def test_rows_meet_more_experts_the_more_they_are() -> None:

@@ -123,9 +123,9 @@ class Rehearsal(ABC):
     executable: Executable
 
     @abstractmethod
-    def step_s(self, step: Step, sampling: SamplingBatch, repeat: int) -> float:
+    def step_s(self, step: Step, sampling: SamplingBatch | None, repeat: int) -> float:
         """Seconds of a step as it would be with weights that come from memory, the best of
-        `repeat`."""
+        `repeat`. sampling: None where the rows themselves are what is wanted."""
 
     def close(self) -> None:
         """Free memory and threads. Idempotent."""

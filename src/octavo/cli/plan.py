@@ -129,17 +129,14 @@ def _speed_rows(found: Forecast) -> list[tuple[str, str, str]]:
     speed = found.speed
     if speed is None:
         return []
-    note = f"tokens/s; first token of {found.load.prompt:,} after {speed.ttft_s:.2f} s"
-    rows = [
-        ("", "", ""),
-        ("prompt", _rate(speed.prefill_tps), note),
-        ("one answer", _rate(speed.decode_tps), "tokens/s"),
-    ]
-    if found.load.concurrency > 1:
-        each = _rate(speed.total_tps / found.load.concurrency)
-        rows.append(
-            (f"{found.load.concurrency} answers", _rate(speed.total_tps), f"tokens/s; {each} each")
-        )
+    first = "first token" if found.load.output else "the vector"
+    note = f"tokens/s; {first} of {found.load.prompt:,} after {speed.ttft_s:.2f} s"
+    rows = [("", "", ""), ("prompt", _rate(speed.prefill_tps), note)]
+    if speed.decode_tps is not None:
+        rows.append(("one answer", _rate(speed.decode_tps), "tokens/s"))
+    if speed.total_tps is not None and found.load.concurrency > 1:
+        count, each = found.load.concurrency, speed.total_tps / found.load.concurrency
+        rows.append((f"{count} answers", _rate(speed.total_tps), f"tokens/s; {_rate(each)} each"))
     return rows
 
 

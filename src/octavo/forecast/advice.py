@@ -13,7 +13,7 @@ from octavo.forecast.memory import MemoryNeed, blocks, memory_need
 SMALL_BITS = 4.5
 """Of a weight in Q4_K and the like."""
 
-_SMALLER_KV = "int8"
+_SMALLER_KV = ("int8", "int4")
 
 
 def sequences(opened: Opened, load: Load, need: MemoryNeed) -> int:
@@ -35,9 +35,11 @@ def advice(opened: Opened, load: Load, need: MemoryNeed) -> Iterator[str]:
     length = need.left_for_kv // (load.concurrency * _block_bytes(opened)) * block
     if length > 1:
         yield f"--context {length}: {load.concurrency} requests fit that are no longer than this"
-    smaller = _with_smaller_kv(opened, load, need)
-    if smaller and smaller.fits:
-        yield f"--kv-dtype {_SMALLER_KV}: {size(need.kv - smaller.kv)} less, then it fits"
+    for dtype in _SMALLER_KV:
+        smaller = _with_kv(dtype, opened, load, need)
+        if smaller.fits:
+            yield f"--kv-dtype {dtype}: {size(need.kv - smaller.kv)} less, then it fits"
+            break
     bits = 8 * need.weights / max(1, _elements(opened))
     lighter = int(need.weights * SMALL_BITS / bits)
     if bits > SMALL_BITS + 1 and need.total - need.weights + lighter <= need.available:
@@ -48,11 +50,8 @@ def advice(opened: Opened, load: Load, need: MemoryNeed) -> Iterator[str]:
     yield f"{size(need.total - need.available)} more memory"
 
 
-def _with_smaller_kv(opened: Opened, load: Load, need: MemoryNeed) -> MemoryNeed | None:
-    if opened.settings.kv_dtype == _SMALLER_KV:
-        return None
-    settings = replace(opened.settings, kv_dtype=_SMALLER_KV)
-    changed = replace(opened, settings=settings)
+def _with_kv(dtype: str, opened: Opened, load: Load, need: MemoryNeed) -> MemoryNeed:
+    changed = replace(opened, settings=replace(opened.settings, kv_dtype=dtype))
     return memory_need(changed, load, need.program, need.available)
 
 

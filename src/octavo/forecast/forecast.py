@@ -60,7 +60,8 @@ def forecast(
     opened = open_model(
         replace(options, max_num_seqs=max(options.max_num_seqs, concurrency)), progress
     )
-    load = Load.of(opened.config.context_length, concurrency, context, output)
+    reads_only = opened.options.task != "generate"
+    load = Load.of(opened.config.context_length, concurrency, context, output, reads_only)
     program = program_bytes(opened)
     free = memory().available + program if available is None else available
     need = memory_need(opened, load, program, free)

@@ -11,7 +11,6 @@ from octavo.decoding import SamplingParams
 from octavo.decoding.batch import SamplingBatch
 from octavo.decoding.build import SamplingRow, build_batch
 from octavo.engine.loading import Opened
-from octavo.errors import UnsupportedError
 from octavo.forecast.load import Load
 from octavo.forecast.memory import blocks
 
@@ -23,23 +22,21 @@ REPEAT = 3
 
 @dataclass(frozen=True)
 class Speed:
-    """prefill_tps: prompt tokens a second of one request; ttft_s: until its first token.
-    decode_tps: output tokens a second of one request alone; total_tps: of all at once."""
+    """prefill_tps: prompt tokens a second of one request; ttft_s: until its first token, or its
+    vector. decode_tps: output tokens a second of one request alone; total_tps: of all at once; None
+    for a model that writes none."""
 
     prefill_tps: float
     ttft_s: float
-    decode_tps: float
-    total_tps: float
+    decode_tps: float | None = None
+    total_tps: float | None = None
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, float | None]:
         return asdict(self)
 
 
 def rehearse(opened: Opened, load: Load) -> Speed:
-    """Raises UnsupportedError where the backend cannot forecast, and for encoders, which answer
-    nothing token by token."""
-    if opened.config.encoder is not None:
-        raise UnsupportedError("forecast: the speed of encoders is not rehearsed")
+    """Raises UnsupportedError where the backend cannot forecast."""
     model = (opened.graph, opened.checkpoint, opened.config, opened.settings)
     rehearsal = opened.backend.rehearse(*model)
     try:
@@ -53,6 +50,7 @@ class _Stage:
 
     def __init__(self, opened: Opened, load: Load, rehearsal: Rehearsal) -> None:
         self.load, self.rehearsal = load, rehearsal
+        self.every_row = opened.options.task == "embed"
         self.block = opened.settings.block_size
         self.budget = opened.settings.max_tokens
         self.width = blocks(load.context, self.block)
@@ -63,6 +61,8 @@ class _Stage:
 
     def speed(self) -> Speed:
         ttft = self._prompt_s()
+        if not self.load.output:
+            return Speed(self.load.prompt / ttft, ttft)
         alone, together = self._decode_s(1), self._decode_s(self.streams)
         rate = self.streams / together
         return Speed(self.load.prompt / ttft, ttft, 1 / alone, max(rate, 1 / alone))
@@ -87,14 +87,16 @@ class _Stage:
         return count * (first + last) / 2
 
     def _seconds(self, start: int, count: int) -> float:
-        return self.rehearsal.step_s(self._step(start, 1, count), _greedy(1), REPEAT)
+        sampling = _greedy(1) if self.load.output else None
+        return self.rehearsal.step_s(self._step(start, 1, count), sampling, REPEAT)
 
     def _decode_s(self, streams: int) -> float:
         step = self._step(self.load.middle - 1, streams, 1)
         return self.rehearsal.step_s(step, _greedy(streams), 4 * REPEAT)
 
     def _step(self, start: int, streams: int, count: int) -> Step:
-        """`count` tokens for each of some requests that have `start`; one row of logits each."""
+        """`count` tokens for each of some requests that have `start`. One row of logits each, or
+        all rows where vectors are pooled from them."""
         width = blocks(start + count, self.block)
         table = np.arange(streams * self.width, dtype=np.int32).reshape(streams, self.width)
         positions = np.arange(start, start + count, dtype=np.int32)
@@ -107,7 +109,7 @@ class _Stage:
             query_start=np.concatenate([[0], ends]).astype(np.int32),
             seq_len=np.full(streams, start + count, np.int32),
             block_table=table[:, :width].copy(),
-            logit_rows=ends - 1,
+            logit_rows=np.arange(ends[-1], dtype=np.int32) if self.every_row else ends - 1,
         )
 
 

@@ -51,15 +51,18 @@ class CpuRehearsal(Rehearsal):
         self._footprint = min(max(executable.streamed_bytes, 1), MOST_FOOTPRINT)
         self._timed: dict[tuple[ProductShape, int], float] = {}
 
-    def step_s(self, step: Step, sampling: SamplingBatch, repeat: int) -> float:
+    def step_s(self, step: Step, sampling: SamplingBatch | None, repeat: int) -> float:
         regions = min((self._regions(step, sampling) for _ in range(repeat)), key=_total)
         on_zeros = sum(seconds for name, seconds in regions if name in PRODUCT_REGIONS)
         from_memory = self._products_s(len(step.tokens), len(step.logit_rows))
         return _total(regions) + max(0.0, from_memory - on_zeros)
 
-    def _regions(self, step: Step, sampling: SamplingBatch) -> list[tuple[str, float]]:
+    def _regions(self, step: Step, sampling: SamplingBatch | None) -> list[tuple[str, float]]:
         with self.executable.profile() as regions:
-            self.executable.step(step, sampling)
+            if sampling is None:
+                self.executable.forward(step)
+            else:
+                self.executable.step(step, sampling)
         return regions
 
     def _products_s(self, tokens: int, logits: int) -> float:
