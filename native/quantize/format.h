@@ -13,6 +13,8 @@ namespace octavo::quantize {
 
 inline constexpr int kMaxBlock = 256;
 inline constexpr int kMaxSubs = 16;
+// Not GGML's: Q4_0 whose scales are the same in four blocks each, so that they are groups of 128.
+inline constexpr uint32_t kWideQ4_0 = 1002;
 
 struct Format {
   uint32_t type;         // GGML's id

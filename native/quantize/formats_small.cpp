@@ -54,6 +54,13 @@ void fit_tq2_0(const float* x, const float* w, uint8_t* out) {
   store_half(out + 64, std::fabs(search_scale(x, w, 256, -1, 1)));
 }
 
+// Groups of 128 with one scale, as four blocks of Q4_0.
+void fit_q4_0_wide(const float* x, const float* w, uint8_t* out) {
+  std::memset(out, 0, 72);
+  const float scale = search_scale(x, w, 128, -8, 7);
+  for (int i = 0; i < 4; ++i) store_half(out + 18 * i, scale);
+}
+
 void grid_scale(const uint8_t* in, float* scale, float* offset) {
   *scale = load_half(in);
   *offset = 0;
@@ -76,6 +83,9 @@ void put_nibbles(const uint8_t* codes, uint8_t* at) {
 
 void put_q4_0(const uint8_t* codes, uint8_t* out) {
   put_nibbles(codes, out + 2);
+}
+void put_q4_0_wide(const uint8_t* codes, uint8_t* out) {
+  for (int i = 0; i < 4; ++i) put_q4_0(codes + 32 * i, out + 18 * i);
 }
 void put_q4_1(const uint8_t* codes, uint8_t* out) {
   put_nibbles(codes, out + 4);
@@ -155,6 +165,7 @@ void put_mxfp4(const uint8_t* codes, uint8_t* out) {
 
 const Format kSmallFormats[] = {
     {2, 32, 18, 32, 16, 8, nullptr, nullptr, fit_q4_0, grid_scale, put_q4_0},
+    {kWideQ4_0, 128, 72, 128, 16, 8, nullptr, nullptr, fit_q4_0_wide, grid_scale, put_q4_0_wide},
     {3, 32, 20, 32, 16, 0, nullptr, nullptr, fit_q4_1, grid_minimum, put_q4_1},
     {6, 32, 22, 32, 32, 16, nullptr, nullptr, fit_q5_0, grid_scale, put_q5_0},
     {7, 32, 24, 32, 32, 0, nullptr, nullptr, fit_q5_1, grid_minimum, put_q5_1},

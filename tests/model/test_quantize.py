@@ -70,8 +70,8 @@ def test_methods(method: str, tmp_path: Path):
 def test_calibration_beats_rounding(tmp_path: Path):
     kl = {}
     for method in ("rtn", "awq", "gptq"):
-        quantize(TINY / "qwen2", tmp_path / method, Options("q4_0", method))
-        kl[method] = divergence(tmp_path / method, TINY / "qwen2")
+        quantize(TINY / "qwen2", tmp_path / f"{method}.gguf", Options("q4_0", method))
+        kl[method] = divergence(tmp_path / f"{method}.gguf", TINY / "qwen2")
     assert kl["gptq"] < kl["rtn"]
     assert kl["awq"] < kl["rtn"]
 
@@ -115,9 +115,9 @@ def test_mixed_stays_within_its_bits_and_beats_what_is_as_large(tmp_path: Path):
     kl = {}
     for bits in (5.5, 7.5):
         options = Options("mixed", "rtn", target_bits=bits)
-        written = quantize(TINY / "qwen3", tmp_path / str(bits), options)
+        written = quantize(TINY / "qwen3", tmp_path / f"{bits}.gguf", options)
         assert written.bits_per_weight <= bits
-        kl[bits] = divergence(tmp_path / str(bits), TINY / "qwen3")
+        kl[bits] = divergence(tmp_path / f"{bits}.gguf", TINY / "qwen3")
     assert kl[7.5] < kl[5.5]
 
 

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 def quantize(
     model: ModelArg,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The GGUF file to write.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A .gguf file, or a folder of compressed-tensors (int4-gN, int8, fp8).",
+        ),
     ],
     scheme: Annotated[
         str,
         typer.Option(
             "--scheme",
-            help="q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, int4-g32, int8, mxfp4, ternary,"
+            help="q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, int4-g32, int4-g128, int8, fp8,"
+            " mxfp4, ternary,"
             " or mixed: by measured errors within --target-bits.",
         ),
     ] = "q4_k",
@@ -65,7 +72,7 @@ def quantize(
     threads: Threads = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
-    """Write a model with fewer bits a weight, as a GGUF file that Octavo and llama.cpp run.
+    """Write a model with fewer bits a weight, for Octavo and, as GGUF, llama.cpp.
 
     The model is a GGUF file or a Hugging Face folder; weights stream through, one at a time. An
     interrupted run goes on when the same command is given again. At the end both are run: size,
@@ -74,6 +81,8 @@ def quantize(
     [bold]Examples[/bold]
 
     octavo quantize ./Qwen2.5-1.5B -o qwen.gguf --scheme q4_k
+
+    octavo quantize ./Qwen2.5-1.5B -o ./qwen-int4 --scheme int4-g32 --method gptq
 
     octavo quantize model-f16.gguf -o small.gguf --scheme mixed --target-bits 5 --method gptq
     """

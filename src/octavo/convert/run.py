@@ -51,7 +51,7 @@ def convert(
     check_target(target, force)
     checkpoint = open_checkpoint(source)
     config = config_from(checkpoint)
-    job = _Job(checkpoint, config, dtype, progress)
+    job = Conversion(checkpoint, config, dtype, progress)
     if checkpoint.format == "gguf":
         job.to_folder(target)
     else:
@@ -63,11 +63,11 @@ def gguf_header(
     checkpoint: Checkpoint,
 ) -> tuple[Turner, dict[str, Any], list[TensorEntry], dict[str, Tensor]]:
     """What a folder's GGUF file says in its header, and how its tensors come about."""
-    job = _Job(checkpoint, config_from(checkpoint), "auto", None)
+    job = Conversion(checkpoint, config_from(checkpoint), "auto", None)
     return job.turner, *job.header(checkpoint.path)
 
 
-class _Job:
+class Conversion:
     """One conversion."""
 
     def __init__(
@@ -104,6 +104,18 @@ class _Job:
             )
         if self.scheme == "Q8_0":
             raise InvalidParameterError("dtype", "a folder holds f32, f16 or bf16, not q8_0")
+        texts, stored = self.folder_header(target)
+        with whole_folder(target) as folder:
+            for name, text in texts.items():
+                folder.write_text(name, text)
+            total = sum(t.size_bytes for t, _ in stored.values())
+            write_folder(folder, [t for t, _ in stored.values()], self._producer(stored, total))
+
+    def folder_header(
+        self, target: Path, more: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, tuple[StoredTensor, Tensor]]]:
+        """The folder's small files, proved to say the same model, and by stored name its tensors
+        with what they are made of. more: what config.json has besides."""
         stored = {t.name: (t, tensor) for t, tensor in self._stored()}
         floats = Counter(t.dtype for t, _ in stored.values() if len(t.shape) > 1)
         config = config_json(
@@ -116,12 +128,9 @@ class _Job:
         tensors = {tensor.name: tensor for _, tensor in stored.values()}
         prove_same(self.checkpoint, Checkpoint(target, "safetensors", config, tensors, 0))
         texts = tokenizer_files(self.checkpoint.metadata)
-        texts["config.json"] = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-        with whole_folder(target) as folder:
-            for name, text in texts.items():
-                folder.write_text(name, text)
-            total = sum(t.size_bytes for t, _ in stored.values())
-            write_folder(folder, [t for t, _ in stored.values()], self._producer(stored, total))
+        whole = {**config, **(more or {})}
+        texts["config.json"] = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        return texts, stored
 
     def _gguf_tensors(self) -> dict[str, Tensor]:
         """By GGUF name, in the order of layers; a head that llama.cpp wants is the embedding."""

@@ -18,11 +18,14 @@ KEPT_PARTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "attn_kv_b", "rope_freqs", "
 
 @dataclass(frozen=True)
 class Recipe:
-    """body: of the layers' matrices. tables: of the embedding and the head."""
+    """body: of the layers' matrices. tables: of the embedding and the head. group: columns that
+    share a scale, where that is not the format's own affair; rows that are no multiple of it are
+    left in 16 bits then."""
 
     name: str
     body: str
     tables: str
+    group: int | None = None
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -37,6 +40,7 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe("q5_k", "Q5_K", "Q6_K"),
         Recipe("q6_k", "Q6_K", "Q6_K"),
         Recipe("int4-g32", "Q4_1", "Q6_K"),
+        Recipe("int4-g128", "Q4_0", "Q6_K", group=128),
         Recipe("int8", "Q8_0", "Q8_0"),
         Recipe("mxfp4", "MXFP4", "Q6_K"),
         Recipe("ternary", "TQ2_0", "Q6_K"),
@@ -45,17 +49,32 @@ RECIPES: Mapping[str, Recipe] = {
 }
 """What a GGUF file gets by --scheme. "mixed" starts from this and chooses by measured errors."""
 
+FOLDER_RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("int4-g32", "Q4_0", "F16", group=32),
+        Recipe("int4-g128", "Q4_0", "F16", group=128),
+        Recipe("int8", "Q8_0", "F16", group=32),
+        Recipe("fp8", "F16", "F16"),
+    )
+}
+"""What a Hugging Face folder gets. These are blocks first; `folder.py` says the same numbers as
+compressed-tensors does. fp8 is rounded there."""
+
 FALLBACKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "TQ2_0": "Q4_0"}
 """For rows that are no multiple of 256, as llama.cpp does."""
 
 
-def recipe_named(name: str) -> Recipe:
-    """Raises InvalidParameterError listing the schemes."""
-    found = RECIPES.get(name)
-    if found is None:
-        known = ", ".join(RECIPES)
-        raise InvalidParameterError("scheme", f"got {name!r}, expected one of {known}")
-    return found
+def recipe_named(name: str, *, folder: bool = False) -> Recipe:
+    """A scheme for a GGUF file or a folder. Raises InvalidParameterError listing the schemes."""
+    known, other = (FOLDER_RECIPES, RECIPES) if folder else (RECIPES, FOLDER_RECIPES)
+    if name in known:
+        return known[name]
+    hint = ""
+    if name in other:
+        hint = f"; {name} goes into " + ("a name ending in .gguf" if folder else "a folder")
+    where = "a folder" if folder else "a GGUF file"
+    raise InvalidParameterError("scheme", f"got {name!r}, {where} can be {', '.join(known)}{hint}")
 
 
 def is_quantized(tensor: Tensor) -> bool:
@@ -74,6 +93,8 @@ def scheme_of(tensor: Tensor, recipe: Recipe, chosen: Mapping[str, str]) -> Sche
     if not is_quantized(tensor):
         return SCHEMES["F32"]
     wanted = recipe.tables if tensor.name in MATRIX_TABLES else recipe.body
+    if wanted == recipe.body and recipe.group and tensor.shape[-1] % recipe.group:
+        return SCHEMES["F16"]
     return fitting(chosen.get(tensor.name, wanted), tensor.shape[-1])
 
 

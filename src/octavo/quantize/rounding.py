@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,9 +33,13 @@ def rounded(weight: Floats, scheme: Scheme, importance: Floats | None, threads: 
     return out
 
 
+WIDE = replace(SCHEMES["Q4_0"], ggml_type=1002, block_elems=128, block_bytes=72)
+"""Q4_0 with one scale for four blocks: the grid of groups of 128."""
+
+
 def expanded(blocks: Bytes, shape: tuple[int, ...], scheme: Scheme) -> Floats:
     """What readers make of blocks."""
-    return dequantize(Tensor("", shape, scheme, blocks.reshape(-1)))
+    return dequantize(Tensor("", shape, SCHEMES[scheme.name], blocks.reshape(-1)))
 
 
 def scheme_named(name: str) -> Scheme:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from octavo.errors import InvalidParameterError
 from octavo.graph import Node, Value
 from octavo.machine import num_threads
 from octavo.quantize.calibration import calibration_text, calibration_windows
+from octavo.quantize.folder import write_compressed
 from octavo.quantize.forward import Forward
 from octavo.quantize.gptq import gptq, inverse_factor
 from octavo.quantize.mixing import Choice, choose
 from octavo.quantize.recipe import Recipe, is_quantized, recipe_named, scheme_of
-from octavo.quantize.rounding import Bytes, expanded, rounded
+from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
 from octavo.quantize.scaling import observe
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import SourceModel
@@ -70,18 +71,31 @@ class Written:
 def quantize(
     model: Path, target: Path, options: Options, progress: Progress | None = None
 ) -> Written:
-    """Write `model` (GGUF file or Hugging Face folder) as the GGUF file `target`.
+    """Write `model` (GGUF file or Hugging Face folder) as the GGUF file `target`, or as a folder of
+    compressed-tensors where its name does not end in .gguf.
 
     An interrupted run goes on when it is called again; any error removes what was begun. Raises
     ModelError or InvalidParameterError.
     """
-    recipe = recipe_named(options.scheme)
+    folder = target.suffix != ".gguf"
+    recipe = recipe_named(options.scheme, folder=folder)
     if options.method not in METHODS:
         known = ", ".join(METHODS)
         raise InvalidParameterError("method", f"got {options.method!r}, expected one of {known}")
     check_target(target, options.force)
+    if recipe.name == "fp8" and options.method != "rtn":
+        raise InvalidParameterError("method", "fp8 is rounded to nearest; use rtn")
     job = _Job(SourceModel(model), recipe, options, progress)
-    return job.run(target)
+    if not folder:
+        return job.run(target)
+    blocks = target.with_name(f".{target.name}.blocks.gguf")
+    try:
+        written = job.run(blocks)
+        write_compressed(blocks, target, recipe)
+    finally:
+        blocks.unlink(missing_ok=True)
+    size = sum(file.stat().st_size for file in target.iterdir())
+    return replace(written, path=target, size_bytes=size)
 
 
 class _Job:
@@ -169,7 +183,12 @@ class _Job:
     def _scheme_of_part(self, name: str) -> Scheme | None:
         part = self.source.parts.get(name)
         scheme = self.schemes.get(part.stored) if part else None
-        return scheme if scheme is not None and scheme.name not in FLOATS else None
+        return self._grid(scheme) if scheme is not None and scheme.name not in FLOATS else None
+
+    def _grid(self, scheme: Scheme) -> Scheme:
+        """The scheme, or what stands for it while its scales are sought."""
+        wide = self.recipe.group == 128 and scheme.name == self.recipe.body
+        return WIDE if wide else scheme
 
     def _by_layers(self, sink: Sink, forward: Forward) -> None:
         """Products in their order, each with inputs that quantized weights before it have made."""
@@ -209,7 +228,9 @@ class _Job:
         if entry.scheme.name in FLOATS:
             return ENCODERS[entry.scheme.name](values)
         rows = values.reshape(-1, entry.shape[-1])
-        return rounded(rows, entry.scheme, self._importance_of(entry.name), self.threads)
+        return rounded(
+            rows, self._grid(entry.scheme), self._importance_of(entry.name), self.threads
+        )
 
     def _importance_of(self, name: str) -> Floats | None:
         """A joined tensor's parts have the same input."""
