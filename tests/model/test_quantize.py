@@ -89,7 +89,12 @@ def test_families_with_joined_tensors_and_odd_norms(family: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "folder", [LLAMA, TINY / "qwen2", TINY / "gemma3", TINY / "phi3", FAMILIES / "starcoder2"]
+    "folder",
+    [
+        LLAMA,
+        *(TINY / name for name in ("qwen2", "gemma3", "phi3", "gpt-oss")),
+        FAMILIES / "starcoder2",
+    ],
 )
 def test_factors_leave_the_model_as_it_is(folder: Path):
     source = SourceModel(folder)

@@ -79,7 +79,7 @@ class Forward:
                 self._cache = x[0], x[1]
                 return None
             case Op.ATTENTION:
-                return self._attention(x[0], attrs)
+                return self._attention(x[0], x[1], attrs)
         y: Floats = ops.SIMPLE[node.op](x, attrs)
         return y
 
@@ -100,13 +100,14 @@ class Forward:
             return self.graph.constants[value.name]
         return self._expand(value.name)
 
-    def _attention(self, q: Floats, attrs: Any) -> Floats:
+    def _attention(self, q: Floats, sinks: Floats | None, attrs: Any) -> Floats:
         assert self._cache is not None
         k, v = (part.reshape(len(part), attrs.num_kv_heads, -1) for part in self._cache)
         out = np.empty_like(q)
         for start in range(0, len(q), self._length):
             rows = slice(start, start + self._length)
-            out[rows] = ops.attend(q[rows], k[rows], v[rows], self.positions[rows], attrs)
+            places = self.positions[rows]
+            out[rows] = ops.attend(q[rows], k[rows], v[rows], places, attrs, sinks)
         return out
 
 
