@@ -46,7 +46,10 @@ class Sample : public Instruction {
 
 Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
     : max_tokens_(max_tokens), max_rows_(max_rows), pool_(num_threads) {
-  const size_t tile = aligned(static_cast<size_t>(kTileFloats) * sizeof(float));
+  // At least two panels of two products over all rows of the largest step.
+  const int64_t rows = std::max(max_tokens, max_rows);
+  const size_t floats = static_cast<size_t>(std::max(kTileFloats, 4 * kPanelRows * rows));
+  const size_t tile = aligned(floats * sizeof(float));
   const size_t attention = aligned(attention_scratch_floats(kMaxLatentDim) * sizeof(float));
   const size_t per_thread = tile + attention;
   scratch_arena_ = Arena(per_thread * pool_.size());

@@ -79,7 +79,7 @@ struct RunContext {
 
 // Private memory of a thread, 64-byte aligned.
 struct ThreadScratch {
-  float* tile;              // kTileFloats, for epilogues
+  float* tile;              // kTileFloats or more, for epilogues; two panels of all rows, twice
   float* attention;         // attention_scratch_floats(largest head)
   SamplerScratch* sampler;  // null until a step samples
 };

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octavo._native import Executor
 from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.backends.testing import run_tokens
 from octavo.models import build_graph, config_from, fit_tensors
@@ -63,3 +64,19 @@ def test_a_shorter_context_than_the_table_of_positions() -> None:
     checkpoint = open_checkpoint(FIXTURES / "opt")
     config = replace(config_from(checkpoint), context_length=32)
     assert build_graph(config, checkpoint.tensors).weights
+
+
+def test_a_step_of_thousands_of_tokens() -> None:
+    """Two panels of two gated products over all its rows fit a thread's memory."""
+    assert Executor(1, 9000, 1).scratch_bytes >= 9000 * 2 * 2 * 16 * 4
+    checkpoint = open_checkpoint(FIXTURES / "llama-bias")
+    config = config_from(checkpoint)
+    graph = build_graph(config, checkpoint.tensors)
+    ids = [3 + i % 90 for i in range(4500)]
+    found = []
+    for step in (4500, 300):
+        options = BackendOptions(weights="float", max_tokens=step, max_seqs=step, num_threads=2)
+        executable = get_backend("cpu").compile(graph, checkpoint, config, options)
+        found.append(run_tokens(executable, ids, step))
+        executable.close()
+    np.testing.assert_array_equal(*found)

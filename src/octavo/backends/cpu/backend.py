@@ -276,10 +276,16 @@ class _Compilation:
         except ValueError as error:
             raise BackendError(f"cpu: {error}") from None
 
+    def _keeps_exactly(self) -> bool:
+        """Whether keys and values are float32 unless asked otherwise: with float weights, and with
+        weights kept as floats where one layer at a time is all that is held."""
+        products = [n.inputs[1] for n in self.graph.nodes if n.op is Op.LINEAR]
+        rounds = any(weight is not None and self._is_quantized(weight) for weight in products)
+        return self.as_float or (self.graph.needs_whole_sequences and not rounds)
+
     def _kv_dtype(self) -> str:
         if self.options.kv_dtype == "auto":
-            exact = self.as_float or self.graph.needs_whole_sequences  # which hold one layer only
-            return "f32" if exact else preferred_kv_dtype()
+            return "f32" if self._keeps_exactly() else preferred_kv_dtype()
         if self.options.kv_dtype not in KV_DTYPES:
             raise BackendError(
                 f"cpu: kv_dtype is '{self.options.kv_dtype}', expected auto, {', '.join(KV_DTYPES)}"
