@@ -51,6 +51,11 @@ class Thinking:
             self._seen = 0
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens of thinking so far, its markers not counted once they are whole."""
+        return self._num_tokens
+
+    @property
     def forced(self) -> int | None:
         """The token that must come next, if the budget is used up."""
         if not self._is_open or self._num_tokens - self._seen < self._budget.num_tokens:

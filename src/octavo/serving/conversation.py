@@ -23,7 +23,7 @@ from octavo.serving.generation import Generation, new_id
 from octavo.serving.prompts import RENDERED, PromptOptions
 from octavo.serving.rendering import check_template, rendered_prompt
 from octavo.serving.reply import Reply
-from octavo.serving.thinking import bounded
+from octavo.serving.thinking import bounded, tracker_for
 
 __all__ = ["Conversation", "Tool", "ToolChoice", "render", "reply_to"]
 
@@ -104,6 +104,7 @@ async def reply_to(serving: Serving, conversation: Conversation) -> Reply:
     return Reply(
         generation,
         lambda: dialect.format.parser(rendered, tools, new_call_id),
+        new_tracker=lambda: tracker_for(dialect, tokenizer, rendered),
         single_call=not conversation.parallel_tool_calls,
     )
 

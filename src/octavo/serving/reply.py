@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from octavo.decoding.thinking import Thinking
 from octavo.engine.types import Delta, TokenLogprobs
 from octavo.parsing import Answer, Parser, Part, ToolCallPart
 from octavo.serving.generation import Generation
@@ -46,19 +47,22 @@ class ReplyChoice(Answer):
 
 
 class Reply:
-    """One conversation's answer; `generation` has its token counts. single_call: a choice
-    ends where its second tool call begins."""
+    """One conversation's answer; `generation` has its token counts. new_tracker: counts what a
+    choice thinks, where tokens tell. single_call: a choice ends where its second tool call begins.
+    """
 
     def __init__(
         self,
         generation: Generation,
         new_parser: Callable[[], Parser],
         *,
+        new_tracker: Callable[[], Thinking | None] = lambda: None,
         single_call: bool = False,
     ) -> None:
         self.generation, self._single_call = generation, single_call
         generation.num_reasoning_tokens = 0
         self._parsers = [new_parser() for _ in range(generation.num_choices)]
+        self._trackers = [new_tracker() for _ in range(generation.num_choices)]
         self._called = [False] * generation.num_choices
         self._over = [False] * generation.num_choices
 
@@ -102,14 +106,25 @@ class Reply:
 
     def _parts(self, index: int, delta: Delta) -> list[Part]:
         parser = self._parsers[index]
-        if parser.thinking:
-            self.generation.num_reasoning_tokens += len(delta.token_ids)
+        self._count_thinking(index, delta.token_ids)
         parts = parser.push(delta.text, delta.token_ids)
         if delta.finish_reason is not None:
             parts = [*parts, *parser.finish()]
         if any(isinstance(part, ToolCallPart) for part in parts):
             self._called[index] = True
         return parts
+
+    def _count_thinking(self, index: int, token_ids: list[int]) -> None:
+        """By tokens where they tell; else by deltas, which mostly have one token."""
+        tracker = self._trackers[index]
+        if tracker is None:
+            thought = len(token_ids) if self._parsers[index].thinking else 0
+        else:
+            before = tracker.num_tokens
+            for token in token_ids:
+                tracker.push(token)
+            thought = tracker.num_tokens - before
+        self.generation.num_reasoning_tokens += thought
 
 
 def _second_call(parts: list[Part]) -> int | None:

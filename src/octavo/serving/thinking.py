@@ -1,4 +1,4 @@
-"""From a request's bound on thinking to the engine's: in tokens of this model."""
+"""What is thought, in tokens of the model: bounded for the engine, and counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.decoding import SamplingParams, ThinkingBudget
+from octavo.decoding.thinking import Thinking
 from octavo.errors import InvalidParameterError
 from octavo.parsing import Dialect
 from octavo.serving.errors import invalid
@@ -13,6 +14,8 @@ from octavo.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from octavo.serving.conversation import Conversation
+
+_ENDLESS = 2**31 - 1
 
 
 def bounded(
@@ -32,6 +35,12 @@ def bounded(
         message = "this model does not mark its thinking with tokens of its own"
         raise invalid(param, f"{param}: {message}")
     return replace(params, thinking_budget=budget)
+
+
+def tracker_for(dialect: Dialect, tokenizer: Tokenizer, prompt: str) -> Thinking | None:
+    """Counts the thinking of one answer by its tokens; None where its markers are no tokens."""
+    budget = _budget(_ENDLESS, "", dialect, tokenizer, prompt)
+    return None if budget is None else Thinking(budget)
 
 
 def _budget(
