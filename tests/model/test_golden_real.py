@@ -54,6 +54,7 @@ JUDGED = [
     Judged("smollm2", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8", margin=0.5),
     Judged("gemma3-270m", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8", margin=0.5),
     Judged("qwen2.5-coder-1.5b", "cpu", nll=0.02, logprob=0.2, kv_dtype="int8", margin=0.5),
+    Judged("smollm2", "cpu", nll=0.03, logprob=0.4, kv_dtype="int4", margin=1.5),
 ]
 
 
