@@ -22,7 +22,8 @@ class HeadLinear : public Instruction {
     const PanelMatrix& w = matrix(ctx);
     rows_ = ctx.rows(s_.rows);
     n_ = w.n / s_.num_heads;
-    // Rows and results that a thread's tile has room for.
+    // Rows and results that a thread's tile has room for; sizes are at most 8192
+    // (backends/cpu/lower_latent.py).
     const int64_t floats = w.k / 2 + kGroup + n_ + 2 * kPanelRows;
     const int64_t fit = kTileFloats / floats - QuantizedRows::kMaxTile - 1;
     step_ = std::clamp<int64_t>(fit, 1, kItemRows);

@@ -48,11 +48,11 @@ def _mixture(config: ModelConfig, source: Source) -> ModelConfig:
         return _GGUF_KEYS[name] if source.is_gguf else name
 
     def count(name: str) -> int:
-        return source.size(key(name)) if source.get(key(name)) not in (None, 0) else 0
+        return source.count(key(name))
 
     scores = _scores(source)
     # "greedy" is V2-Lite's way: there are groups in the config, but all of them are chosen from.
-    grouped = source.get("topk_method") != "greedy" and count("n_group") > 1
+    grouped = source.text("topk_method", "") != "greedy" and count("n_group") > 1
     routing = RouteAttrs(
         1,
         scores,

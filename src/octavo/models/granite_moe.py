@@ -19,7 +19,7 @@ def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     config = llama.adjust_granite(config, source)
     config = read_mixture(config, source, RouteAttrs(1, "chosen_softmax"))
     key = "expert_shared_feed_forward_length" if source.is_gguf else "shared_intermediate_size"
-    if source.get(key) in (None, 0):
+    if source.count(key) == 0:
         return config
     assert config.mixture is not None
     return replace(config, mixture=replace(config.mixture, shared_size=source.size(key)))

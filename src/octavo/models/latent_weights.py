@@ -40,6 +40,8 @@ def _parts(
 ) -> list[tuple[str, Tensor]] | None:
     """What a layer's tensor becomes: names after "attn_", and tensors."""
     key, joined = m.nope_dim + m.rope_dim, m.nope_dim + m.value_dim
+    if not tensor.shape:
+        return None
     if stem in ("q", "q_b") and tensor.shape[0] == heads * key:
         plain, turned = _head_rows(heads, m.nope_dim, m.rope_dim)
         nope, rope = _gathered(tensor, plain), _gathered(tensor, turned)

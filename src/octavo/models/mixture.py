@@ -19,7 +19,7 @@ _PARTS = ("ffn_gate", "ffn_up", "ffn_down")
 def has_experts(source: Source) -> bool:
     """Whether the file says that there are any; GGUF files of dense models may say 0."""
     keys = ("expert_count",) if source.is_gguf else _COUNTS
-    return any(source.get(key) not in (None, 0) for key in keys)
+    return any(source.count(key) > 0 for key in keys)
 
 
 def read_mixture(config: ModelConfig, source: Source, routing: RouteAttrs) -> ModelConfig:

@@ -52,6 +52,11 @@ class Source:
             raise self.error(key, value, f"a whole number from 1 to {MAX_SIZE}")
         return int(value)
 
+    def count(self, key: str) -> int:
+        """A whole number from 0 to MAX_SIZE; 0 where the key is absent."""
+        value = self.get(key)
+        return 0 if value is None or _is_zero(value) else self.size(key)
+
     def token_id(self, key: str) -> int | None:
         """A token id, or None where the key is absent or negative (some files write -1)."""
         value = self.get(key)
@@ -136,3 +141,7 @@ class Source:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value == 0

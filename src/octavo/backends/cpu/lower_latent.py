@@ -8,8 +8,12 @@ from octavo.backends.cpu.regions import (
     LatentAttentionRegion,
     LatentWriteRegion,
 )
+from octavo.errors import BackendError
 from octavo.graph.graph import Node
 from octavo.graph.ops import HeadLinearAttrs, LatentAttentionAttrs, LatentWriteAttrs
+
+MAX_HEAD = 8192
+"""Rows and columns of a head's matrix: what a thread's tile has room for."""
 
 
 class LatentLowering(Facts):
@@ -19,6 +23,11 @@ class LatentLowering(Facts):
         a, weight = node.attrs, node.inputs[1]
         assert isinstance(a, HeadLinearAttrs)
         assert weight is not None
+        n, k = int(weight.shape[0]) // a.num_heads, int(weight.shape[1])
+        if max(n, k) > MAX_HEAD:
+            raise BackendError(
+                f"cpu: '{weight.name}' has heads of {n} x {k}, expected at most {MAX_HEAD} each way"
+            )
         rows, source = self._rows_of(node), self.f32(node.inputs[0])
         self.push(HeadLinearRegion(rows, source, weight, a.num_heads, self._out(node)))
 
