@@ -54,7 +54,7 @@ using FloatTileKernel = void (*)(const FloatTileArgs&);
 
 // With many rows of activations it pays to unpack a piece of a panel once and multiply it by all.
 // kExpandedGroupBytes: the most bytes of an unpacked group.
-constexpr size_t kExpandedGroupBytes = 648;
+constexpr size_t kExpandedGroupBytes = 784;
 struct ExpandedKernels {
   // Unpacks groups [begin, end) of a panel, begin a multiple of 8.
   void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);

@@ -12,7 +12,7 @@ namespace {
 // Quantized activations that stay in L2 (1 MB on current servers) beside a block of weights.
 constexpr int64_t kChunkBytes = 384 * 1024;
 
-// Most groups of a panel, and most panels, that are unpacked at once: 162 kB.
+// Most groups of a panel, and most panels, that are unpacked at once: 196 kB.
 constexpr int64_t kExpandedGroups = 64;
 constexpr int64_t kExpandedPanels = 4;
 

@@ -139,17 +139,18 @@ struct Groups {
   }
 };
 
-// T rows by groups whose halves have whole-numbered scales, 8 groups a block that has another.
-template <int T>
+// T rows by groups whose halves have whole-numbered scales (and mins if kMin), 8 groups a block
+// that has another.
+template <bool kMin, int T>
 struct Halves {
   using Terms = QuantizedRows::Terms;
-  static constexpr size_t kBytes = 512 + 128;
-  static constexpr size_t kHead = 64;
+  static constexpr size_t kBytes = 512 + (kMin ? 256 : 128);
+  static constexpr size_t kHead = kMin ? 128 : 64;
   static constexpr int kSuper = 8;
 
-  // Integers in floats, below 2^24, are exact.
+  // Integers in floats, below 2^24, are exact. s: the sums of a block; m: of its mins.
   static OCTAVO_INLINE void add(const Sums (&sums)[2], const uint8_t* group,
-                                const uint8_t* terms_at, __m512 (&s)[T]) {
+                                const uint8_t* terms_at, __m512 (&s)[T], __m512 (&m)[T]) {
     const auto* terms = reinterpret_cast<const Terms*>(terms_at);
     const __m512 first = load_floats(group + 512), second = load_floats(group + 576);
 #pragma GCC unroll 16
@@ -157,6 +158,17 @@ struct Halves {
       const __m512 x = _mm512_mul_ps(sums[0].converted(t), first);
       const __m512 both = _mm512_fmadd_ps(sums[1].converted(t), second, x);
       s[t] = _mm512_fmadd_ps(both, _mm512_set1_ps(terms[t].scale), s[t]);
+    }
+    if constexpr (kMin) {
+      const __m512 first_min = load_floats(group + 640), second_min = load_floats(group + 704);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const int neg = terms[t].neg_sum_first;
+        const __m512 x = _mm512_mul_ps(first_min, _mm512_set1_ps(static_cast<float>(neg)));
+        const __m512 rest = _mm512_set1_ps(static_cast<float>(terms[t].neg_sum - neg));
+        const __m512 both = _mm512_fmadd_ps(second_min, rest, x);
+        m[t] = _mm512_fmadd_ps(both, _mm512_set1_ps(terms[t].scale), m[t]);
+      }
     }
   }
 
@@ -168,8 +180,9 @@ struct Halves {
     multiply<0>(q, group);
     for (int64_t super = 0; super < a.groups; super += kSuper) {
       __m512 s[T];
+      __m512 m[T];
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) s[t] = _mm512_setzero_ps();
+      for (int t = 0; t < T; ++t) s[t] = m[t] = _mm512_setzero_ps();
 #pragma GCC unroll 1
       for (int g = 0; g < kSuper; ++g) {
         const bool last = g == kSuper - 1;
@@ -179,13 +192,19 @@ struct Halves {
         if (super + g + 1 < a.groups) multiply<0>(q + stride, next);
         take<1>(sums[g % 2][1]);
         ahead = ask_ahead(ahead, a.ahead_bytes);
-        if (g > 0) add(sums[1 - g % 2], group - kBytes, terms - stride, s);
-        if (last) add(sums[g % 2], group, terms, s);
+        if (g > 0) add(sums[1 - g % 2], group - kBytes, terms - stride, s, m);
+        if (last) add(sums[g % 2], group, terms, s, m);
         q += stride, terms += stride, group = next;
       }
-      const __m512 scale = load_floats(group - 2 * kHead - kSuper * kBytes);
+      const uint8_t* head = group - 2 * kHead - kSuper * kBytes;
+      const __m512 scale = load_floats(head);
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);
+      if constexpr (kMin) {
+        const __m512 min_scale = load_floats(head + 64);
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(m[t], min_scale, c[t]);
+      }
     }
   }
 };
@@ -207,6 +226,10 @@ template <int T>
 using PlainGroups = Groups<false, T>;
 template <int T>
 using MinGroups = Groups<true, T>;
+template <int T>
+using PlainHalves = Halves<false, T>;
+template <int T>
+using MinHalves = Halves<true, T>;
 
 // The kernels of 1, 2, ... rows.
 template <template <int> class Sum, int... T>
@@ -221,7 +244,6 @@ ExpandedKernels expanded_kernels(SourceType source) {
   with_format(source, [&]<SourceType S>() {
     using F = Format<S>;
     constexpr int64_t kFromRows = 13;
-    if constexpr (F::kHalvesMin) return;  // mins of halves are not unpacked
     kernels.expand = expand<S, true>;
     kernels.from_rows = kFromRows;
     kernels.most_rows = kTileRows;
@@ -229,7 +251,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
     kernels.many_rows = 64;
     kernels.close = close_tiles;
     if constexpr (F::kHalves) {
-      kernels.tiles = tiles<Halves>(kRows);
+      kernels.tiles = F::kHalvesMin ? tiles<MinHalves>(kRows) : tiles<PlainHalves>(kRows);
       kernels.open = open_for<kGroup / 2>;
     } else {
       kernels.tiles = F::kMin ? tiles<MinGroups>(kRows) : tiles<PlainGroups>(kRows);

@@ -243,7 +243,7 @@ ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     // Unpacking is free beside vpdpbusd, until a tile has half as many rows.
-    if constexpr (Format<S>::kHalves && !Format<S>::kHalvesMin) {
+    if constexpr (Format<S>::kHalves) {
       constexpr int64_t kFromRows = 64;
       kernels = {expand<S>, tiles<Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};

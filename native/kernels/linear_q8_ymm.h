@@ -285,7 +285,7 @@ template <class Dot>
 ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
-    if constexpr (!Format<S>::kBytesOnly && !Format<S>::kHalvesMin) {
+    if constexpr (!Format<S>::kBytesOnly) {
       constexpr int64_t kFromRows = Format<S>::kPlanes > 0 ? 18 : 48;
       kernels = {expand<S>, tiles<Dot, Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};

@@ -142,9 +142,10 @@ struct Stored {
 template <SourceType S>
 struct Expanded {
   using F = Format<S>;
-  static constexpr size_t kHead = F::kHalves ? 64 : 0;
+  static constexpr size_t kHead = F::kHalvesMin ? 128 : F::kHalves ? 64 : 0;
   static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
-  static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static constexpr size_t kMinBytes = F::kHalvesMin ? 128 : F::kMin ? 64 : 0;
+  static constexpr size_t kBytes = 512 + kScaleBytes + kMinBytes;
   static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
@@ -156,6 +157,12 @@ struct Expanded {
   }
   static OCTAVO_INLINE __m256 half_scale(const uint8_t* group, int half, int h) {
     return load_floats(group + 512 + half * 64 + h * 32);
+  }
+  static OCTAVO_INLINE __m256 half_min(const uint8_t* group, int half, int h) {
+    return load_floats(group + 512 + kScaleBytes + half * 64 + h * 32);
+  }
+  static OCTAVO_INLINE __m256 min_scale(const uint8_t* head, int h) {
+    return load_floats(head + 64 + h * 32);
   }
   static OCTAVO_INLINE __m256 min(const uint8_t*, const uint8_t* group, int h) {
     return load_floats(group + 512 + kScaleBytes + h * 32);
@@ -178,6 +185,11 @@ void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
       for (int j = 0; j < 8; ++j) store(rows + j * 64, From::quad(head, group, j, h));
       if constexpr (F::kHalves) {
         if (starts_block) store_floats(out + h * 32, From::scale(head, group, h));
+        if constexpr (F::kHalvesMin) {
+          if (starts_block) store_floats(out + 64 + h * 32, From::min_scale(head, h));
+          store_floats(rows + 640, From::half_min(group, 0, h));
+          store_floats(rows + 704, From::half_min(group, 1, h));
+        }
         store_floats(rows + 512, From::half_scale(group, 0, h));
         store_floats(rows + 576, From::half_scale(group, 1, h));
       } else {

@@ -121,13 +121,14 @@ struct Stored {
 
 // The same with elements widened to bytes and scales to floats, for many rows of activations: a
 // group is 8 lines, then float scales[16] (kHalves: [2][16], and those of the block in the head),
-// then float mins[16].
+// then float mins[16] (kHalvesMin: [2][16], and the block's scales of mins in the head).
 template <SourceType S>
 struct Expanded {
   using F = Format<S>;
-  static constexpr size_t kHead = F::kHalves ? 64 : 0;
+  static constexpr size_t kHead = F::kHalvesMin ? 128 : F::kHalves ? 64 : 0;
   static constexpr size_t kScaleBytes = (F::kHalves ? 2 : 1) * 64;
-  static constexpr size_t kBytes = 512 + kScaleBytes + (F::kMin ? 64 : 0);
+  static constexpr size_t kMinBytes = F::kHalvesMin ? 128 : F::kMin ? 64 : 0;
+  static constexpr size_t kBytes = 512 + kScaleBytes + kMinBytes;
   static constexpr size_t kPrefetched = 0;  // it lies in L2
   static_assert(kBytes + kHead / F::kSuper <= kExpandedGroupBytes);
 
@@ -140,6 +141,10 @@ struct Expanded {
   static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
     return load_floats(group + 512 + half * 64);
   }
+  static OCTAVO_INLINE __m512 half_min(const uint8_t* group, int half) {
+    return load_floats(group + 512 + kScaleBytes + half * 64);
+  }
+  static OCTAVO_INLINE __m512 min_scale(const uint8_t* head) { return load_floats(head + 64); }
   static OCTAVO_INLINE __m512 min(const uint8_t*, const uint8_t* group) {
     return load_floats(group + 512 + kScaleBytes);
   }
@@ -157,7 +162,12 @@ void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
     if constexpr (F::kHalves) {
       if (g % F::kSuper == 0) {
         _mm512_storeu_ps(out, From::scale(head, group));
+        if constexpr (F::kHalvesMin) _mm512_storeu_ps(out + 64, From::min_scale(head));
         out += To::kHead;
+      }
+      if constexpr (F::kHalvesMin) {
+        _mm512_storeu_ps(out + 640, From::half_min(group, 0));
+        _mm512_storeu_ps(out + 704, From::half_min(group, 1));
       }
       _mm512_storeu_ps(out + 512, From::half_scale(group, 0));
       _mm512_storeu_ps(out + 576, From::half_scale(group, 1));
