@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.serving.tiny_model import write_tiny_model
+from tests.support.lora import write_adapter
 
 # The scripted engine behind the real command line.
 LAUNCH = """
@@ -128,6 +129,22 @@ def test_embeddings(model: Path, tmp_path: Path) -> None:
     finish(start(tmp_path / "in", tmp_path / "out", "-m", str(model)))
     (record,) = records(tmp_path / "out")
     assert [len(one["embedding"]) for one in record["response"]["body"]["data"]] == [64, 64]
+
+
+def test_adapters(model: Path, tmp_path: Path) -> None:
+    """A request that names an adapter is for it, the others are for the model."""
+    folder = write_adapter(tmp_path / "poet", {"model.layers.0.mlp.up_proj": (128, 64)}, size=2.0)
+    source = requests(tmp_path / "in.jsonl", 2, prompt=list(range(97, 137)), ignore_eos=True)
+    lines = [json.loads(line) for line in source.read_text().splitlines()]
+    lines[1]["body"]["model"] = "poet"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    target = tmp_path / "out.jsonl"
+    options = ("--model", str(model), "--backend", "cpu", "--lora", f"poet={folder}")
+    finish(start(source, target, *options))
+    records = [json.loads(line) for line in target.read_text().splitlines()]
+    bodies = {record["custom_id"]: record["response"]["body"] for record in records}
+    assert bodies["1"]["model"] == "poet"
+    assert bodies["0"]["choices"][0]["text"] != bodies["1"]["choices"][0]["text"]
 
 
 def test_wrong_use(model: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ import typer
 
 from octavo.cli.errors import usage_error
 from octavo.cli.options import (
+    Adapters,
     Backend,
     EngineChoices,
     KvDtype,
@@ -23,6 +24,7 @@ from octavo.cli.options import (
     MaxModelLen,
     Threads,
     Weights,
+    named_adapters,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def batch(
     kv_dtype: KvDtype = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
+    lora: Adapters = None,
 ) -> None:
     """Answer a file of requests in OpenAI's batch format, without a server.
 
@@ -84,9 +87,10 @@ def batch(
     from octavo.batch import Journal, Tally, count_lines
 
     started = time.perf_counter()
-    chosen = model or _first_model(source)
+    adapters = named_adapters(lora or [], (model,) if model else ())
+    chosen = model or _first_model(source, adapters)
     choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
-    engine = choices.options(chosen, max_num_seqs=concurrency, task=_task(source))
+    engine = choices.options(chosen, max_num_seqs=concurrency, task=_task(source), lora=adapters)
     tally = Tally()
     with source.open("rb") as file:
         total = count_lines(file)
@@ -107,7 +111,7 @@ def _run(
     model: str | None,
     advance: Callable[[], None],
 ) -> None:
-    if not any(not tally.settles(item) for item in _items(source, model)):
+    if not any(not tally.settles(item) for item in _items(source, model, options.lora)):
         return  # nothing is left to do, so no model is loaded
     from dataclasses import replace
 
@@ -124,7 +128,7 @@ def _run(
             run_offline(
                 engine,
                 path,
-                _items(source, model),
+                _items(source, model, options.lora),
                 journal,
                 tally,
                 model=options.model,
@@ -134,23 +138,27 @@ def _run(
         )
 
 
-def _items(source: Path, model: str | None) -> Iterator[Item | BadLine]:
+def _items(
+    source: Path, model: str | None, adapters: Mapping[str, str]
+) -> Iterator[Item | BadLine]:
+    """The file's requests, each for `model`, unless it names an adapter."""
     from octavo.batch import read_items
     from octavo.serving.offline import with_model
 
     with source.open("rb") as file:
         for item in read_items(file):
-            yield item if model is None else with_model(item, model)
+            yield item if model is None else with_model(item, model, adapters)
 
 
-def _first_model(source: Path) -> str:
-    """The model that the first request with a model names."""
+def _first_model(source: Path, adapters: Mapping[str, str]) -> str:
+    """The model that the first request names that does not name an adapter."""
     from octavo.batch import Item, read_items
 
     with source.open("rb") as file:
         for item in read_items(file):
-            if isinstance(item, Item) and isinstance(item.body.get("model"), str):
-                return str(item.body["model"])
+            name = item.body.get("model") if isinstance(item, Item) else None
+            if isinstance(name, str) and name not in adapters:
+                return name
     usage_error("no request names a model; say which with --model")
 
 

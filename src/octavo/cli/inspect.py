@@ -40,6 +40,7 @@ def inspect(
         path = resolve(model, progress=progress)
     checkpoint = open_checkpoint(path)
     report = _report(inspect_model(checkpoint), _config(checkpoint))
+    report["notes"] = list(checkpoint.notes)
     if tensors:
         report["tensors"] = [_tensor(t) for t in checkpoint.tensors.values()]
     if metadata:
@@ -173,6 +174,7 @@ def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         heads = f"{report['heads']} query, {report['kv_heads']} KV, of {report['head_dim']}"
         lines.insert(4, ("heads", heads))
         lines.append(("KV cache", f"{size(report['kv_bytes_per_token'])} a token"))
+    lines += [("note", note) for note in report.get("notes", ())]
     lines.append(("runs here", "yes" if report["runs"] else f"no: {report['why_not']}"))
     return lines
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.errors import usage_error
+
 if TYPE_CHECKING:
     from octavo.decoding import SamplingParams
     from octavo.engine import EngineOptions
@@ -89,6 +91,16 @@ Lora = Annotated[
         show_default=False,
     ),
 ]
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lora",
+        metavar="NAME=FOLDER",
+        rich_help_panel=ENGINE,
+        help="A LoRA adapter that requests may name as their model. May be repeated.",
+        show_default=False,
+    ),
+]
 MaxTokens = Annotated[
     int, typer.Option("--max-tokens", "-n", min=1, rich_help_panel=SAMPLING, help="Longest answer.")
 ]
@@ -160,6 +172,19 @@ class EngineChoices:
             kv_cache_bytes=self.kv_cache_bytes,
             **more,
         )
+
+
+def named_adapters(given: list[str], taken: tuple[str, ...]) -> dict[str, str]:
+    """What --lora says, name -> folder. taken: names that are not free."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        if not name or not path:
+            usage_error(f"--lora: got {text!r}, expected NAME=FOLDER")
+        if name in (*taken, *found):
+            usage_error(f"--lora: the name {name!r} is in use already")
+        found[name] = path
+    return found
 
 
 def sampling_params(

@@ -29,6 +29,7 @@ from octavo.cli.http_options import (
     WriteTimeout,
 )
 from octavo.cli.options import (
+    Adapters,
     Backend,
     EngineChoices,
     KvDtype,
@@ -37,6 +38,7 @@ from octavo.cli.options import (
     ModelArg,
     Threads,
     Weights,
+    named_adapters,
     parse_size,
 )
 from octavo.errors import EngineError
@@ -167,16 +169,7 @@ def serve(
             help="How embeddings are pooled: mean, last, cls; auto: as the model says.",
         ),
     ] = "auto",
-    lora: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lora",
-            metavar="NAME=FOLDER",
-            rich_help_panel="Engine",
-            help="A LoRA adapter that requests may name as their model. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    lora: Adapters = None,
     lora_loading: Annotated[
         bool,
         typer.Option(
@@ -302,7 +295,7 @@ def serve(
         task=task,
         pooling=pooling,
         tenant_weights=dict(map(_weight, tenant_weight or ())),
-        lora=_adapters(lora or [], (model, *(served_model_name or ()))),
+        lora=named_adapters(lora or [], (model, *(served_model_name or ()))),
         max_lora_rank=max_lora_rank or (64 if lora_loading else 0),
     )
     http = ServerOptions(
@@ -339,18 +332,6 @@ def serve(
         run_server(engine, http)
     except OSError as error:
         raise EngineError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from error
-
-
-def _adapters(given: list[str], taken: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given:
-        name, _, path = text.partition("=")
-        if not name or not path:
-            usage_error(f"--lora: got {text!r}, expected NAME=FOLDER")
-        if name in (*taken, *found):
-            usage_error(f"--lora: the name {name!r} is in use already")
-        found[name] = path
-    return found
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -76,8 +76,11 @@ def _raise_if_failed(serving: Serving, waiting: tuple[str, str]) -> None:
         raise EngineError(f"engine: {waiting[1]}")
 
 
-def with_model(item: Item | BadLine, model: str) -> Item | BadLine:
-    """The item, asking for `model`."""
+def with_model(item: Item | BadLine, model: str, kept: Container[str] = ()) -> Item | BadLine:
+    """The item, asking for `model`, unless it asks for one of `kept`."""
     if isinstance(item, BadLine):
+        return item
+    named = item.body.get("model")
+    if isinstance(named, str) and named in kept:
         return item
     return replace(item, body={**item.body, "model": model})

@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.weights.kept import kept_as, kept_bytes
 from octavo.weights.scheme import Scheme
-from octavo.weights.tensor import Checkpoint, Tensor
+from octavo.weights.tensor import Checkpoint, GroupedTensor, Tensor
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def inspect_model(checkpoint: Checkpoint) -> Inspection:
 def _scheme_uses(checkpoint: Checkpoint) -> tuple[SchemeUse, ...]:
     uses: dict[Scheme, list[Tensor]] = {}
     for tensor in checkpoint.tensors.values():
-        uses.setdefault(tensor.scheme, []).append(tensor)
+        held = tensor.by_group if isinstance(tensor, GroupedTensor) else tensor
+        uses.setdefault(held.scheme, []).append(held)
     parts = (
         SchemeUse(
             scheme,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import FormatError, ModelNotFoundError, UnsupportedError
+from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.folder import read_json
 from octavo.weights.safetensors import SafetensorsFile, open_safetensors
 from octavo.weights.tensor import Tensor
@@ -51,12 +51,12 @@ class StoredAdapter:
 def open_adapter(folder: Path) -> StoredAdapter:
     """Open an adapter's folder; numbers are not read yet.
 
-    Raises ModelNotFoundError, FormatError naming file and tensor or field, or UnsupportedError
-    naming what is more than low-rank changes of weights.
+    Raises FormatError naming file and tensor or field, or UnsupportedError naming what is more than
+    low-rank changes of weights.
     """
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
-            raise ModelNotFoundError(
+            raise FormatError(
                 f"{folder / name}: no such file; an adapter is a folder with {CONFIG_FILE} and"
                 f" {WEIGHTS_FILE}"
             )

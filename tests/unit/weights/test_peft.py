@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import FormatError, ModelError, ModelNotFoundError, UnsupportedError
+from octavo.errors import FormatError, ModelError, UnsupportedError
 from octavo.models import build_graph, config_from
 from octavo.models.adapters import read_adapter
 from octavo.weights import open_checkpoint
@@ -121,7 +121,7 @@ def test_a_module_of_another_base(tmp_path: Path, module: str) -> None:
 def test_a_folder_that_is_not_an_adapter(tmp_path: Path, name: str) -> None:
     folder = write_adapter(tmp_path, MODULES)
     (folder / name).unlink()
-    with pytest.raises(ModelNotFoundError, match=name):
+    with pytest.raises(FormatError, match=f"{name}: no such file"):
         open_adapter(folder)
     with pytest.raises(FormatError, match="has no tensors"):
         open_adapter(write_adapter(tmp_path, {}))

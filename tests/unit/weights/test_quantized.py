@@ -180,6 +180,11 @@ def test_a_config_with_what_is_not_known(change: dict[str, Any], message: str) -
     assert message in str(caught.value)
 
 
+def test_an_unknown_field_that_is_off() -> None:
+    off = {"rotation": None, "alpha": False, "extras": {}, "notes": [], "name": ""}
+    assert _read(_awq(), AWQ | off).scheme.name == "Q5_0"
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -7,6 +7,8 @@ from typing import Any
 
 from octavo.errors import FormatError, UnsupportedError
 
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+
 
 class Fields:
     """One object of a quantization config. `where` names it in errors."""
@@ -17,8 +19,9 @@ class Fields:
 
     def only(self, known: Iterable[str]) -> None:
         """Raise UnsupportedError naming every field that is not known: what it means could change
-        the numbers."""
-        strange = sorted(set(self.values) - set(known))
+        the numbers. One that is off or empty changes nothing."""
+        given = {name for name, value in self.values.items() if value not in _NOTHING}
+        strange = sorted(given - set(known))
         if strange:
             names = ", ".join(ascii(name[:80])[1:-1] for name in strange[:8])
             more = f" and {len(strange) - 8} more" if len(strange) > 8 else ""

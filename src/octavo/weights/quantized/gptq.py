@@ -29,6 +29,7 @@ _KNOWN = (
     *("dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "exllama_config"),
     *("disable_exllama", "use_exllama", "use_cuda_fp16", "max_input_length", "is_marlin_format"),
     *("block_name_to_quantize", "module_name_preceding_first_block", "quantizer", "mse"),
+    *("act_group_aware", "fail_safe", "offload_to_disk", "pack_impl", "v2_alpha", "gptaq_alpha"),
     *("modules_in_block_to_quantize", "cache_block_outputs", "modules_to_not_convert"),
 )
 """Those that change how weights are stored are read below; the others tell of the making."""
