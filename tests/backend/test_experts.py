@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from octavo.backends import BackendOptions, Executable, get_backend
-from octavo.backends.testing import PagedSequences, random_tensor
-from octavo.graph import ExpertsAttrs, GraphBuilder, RouteAttrs
+from octavo.backends.testing import Layout, PagedSequences, random_tensor, run_op
+from octavo.graph import ExpertsAttrs, GraphBuilder, Op, RouteAttrs
 from octavo.models import ModelConfig, RopeConfig
 from octavo.weights import Checkpoint
 
@@ -69,3 +69,20 @@ def test_all_rows_at_one_expert() -> None:
     executable = layer("Q8_0")
     same = run(executable, [5] * ROWS)
     np.testing.assert_array_equal(same, np.repeat(run(executable, [5]), ROWS, axis=0))
+
+
+def test_an_id_that_is_no_experts_is_taken_for_the_first() -> None:
+    """A router never gives one; memory must be safe all the same."""
+    rng = np.random.default_rng(1)
+    shapes = ((4, 32, 64), (4, 32, 64), (4, 64, 32))
+    matrices = [rng.normal(0, 0.1, shape).astype(np.float32) for shape in shapes]
+    x = rng.normal(0, 1, (6, 64)).astype(np.float32)
+    weights = np.full((6, 1), 0.5, np.float32)
+    bad = np.array([[np.nan], [-1], [4], [1e30], [-np.inf], [0.5]], np.float32)
+    cpu = get_backend("cpu")
+
+    def result(ids: np.ndarray) -> np.ndarray:
+        routes = np.concatenate([ids, weights], axis=1)
+        return run_op(cpu, Op.EXPERTS, [x, routes, *matrices], ExpertsAttrs(), Layout((6,)))
+
+    np.testing.assert_array_equal(result(bad), result(np.zeros_like(bad)))
