@@ -12,7 +12,7 @@ from octavo.weights.tensor import Checkpoint
 
 MAX_SIZE = 1 << 24
 """Sizes and counts above this are refused: no model has them, and absurd files do."""
-MIN_NUMBER, MAX_NUMBER = 1e-12, 1e12
+MIN_NUMBER, MAX_NUMBER = 1e-15, 1e12
 """The same for real numbers; NaN and infinity are outside."""
 
 
