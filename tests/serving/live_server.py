@@ -76,7 +76,7 @@ class LiveServer:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def wait_status(self, status: int, timeout_s: float = 60.0) -> httpx.Response:
+    def wait_status(self, status: int, timeout_s: float = 120.0) -> httpx.Response:
         """/health once it has this status."""
         end = time.monotonic() + timeout_s
         while (answer := self.http.get("/health")).status_code != status:
@@ -86,7 +86,7 @@ class LiveServer:
         return answer
 
 
-def wait_until(reached: Callable[[], object], timeout_s: float = 20.0) -> None:
+def wait_until(reached: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Return once `reached()` is true; fail after timeout_s."""
     end = time.monotonic() + timeout_s
     while not reached():

@@ -80,7 +80,7 @@ def written_by_a_server_that_loses_an_engine(model: Path, port: int) -> str:
 
 
 def wait_ready(http: httpx.Client) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while True:
         try:
             if http.get("/health").status_code == 200:

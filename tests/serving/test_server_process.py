@@ -46,7 +46,7 @@ class Program:
 
     def wait_status(self, status: int) -> httpx.Response:
         """/health once it has this status."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             try:
                 answer = self.http.get("/health")
