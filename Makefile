@@ -71,9 +71,9 @@ fuzz: $(VENV)/.dev ## mutate GGUF files under the sanitizers (ROUNDS=300000)
 	@$(CXX) -std=c++20 -g -O1 -Wall -Wextra -Werror -Inative -DOCTAVO_FUZZ_DRIVER \
 	  -fsanitize=address,undefined -fno-sanitize-recover=all native/fuzz/gguf_fuzz.cpp \
 	  native/gguf/reader.cpp native/gguf/dequantize.cpp \
-	  native/kernels/dequantize_row.cpp -o build/gguf_fuzz
-	@PYTHONPATH=src $(BIN)/python -m tests.support.gguf_file build/seed.gguf
-	@build/gguf_fuzz $(or $(ROUNDS),300000) build/seed.gguf
+	  native/kernels/dequantize_row.cpp native/kernels/grids.cpp -o build/gguf_fuzz
+	@PYTHONPATH=src $(BIN)/python -m tests.support.gguf_file build
+	@build/gguf_fuzz $(or $(ROUNDS),300000) build/seed.gguf build/types.gguf
 
 .PHONY: clean
 clean: ## remove everything that was built (not the downloaded models)

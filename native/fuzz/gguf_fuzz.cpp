@@ -4,7 +4,7 @@
 // With Clang, libFuzzer drives it:
 //   clang++ -std=c++20 -g -O1 -Inative -fsanitize=fuzzer,address,undefined
 //     native/fuzz/gguf_fuzz.cpp native/gguf/reader.cpp native/gguf/dequantize.cpp
-//     native/kernels/dequantize_row.cpp -o gguf_fuzz
+//     native/kernels/dequantize_row.cpp native/kernels/grids.cpp -o gguf_fuzz
 //   ./gguf_fuzz CORPUS_FOLDER
 // Without it, `make fuzz` builds the driver at the end of this file, which mutates seed files.
 
@@ -20,10 +20,15 @@ namespace {
 
 using octavo::gguf::BlockSizes;
 
-// Some of the real table: whole numbers, blocks of 32, 64, 128 and 256 elements.
-const BlockSizes kBlockSizes = {{0, {1, 4}},     {1, {1, 2}},   {2, {32, 18}},    {3, {32, 20}},
-                                {6, {32, 22}},   {8, {32, 34}}, {12, {256, 144}}, {14, {256, 210}},
-                                {29, {256, 56}}, {30, {1, 2}},  {40, {64, 36}},   {41, {128, 18}}};
+// Every type that the reader knows: elements and bytes of a block.
+const BlockSizes kBlockSizes = {
+    {0, {1, 4}},      {1, {1, 2}},      {2, {32, 18}},    {3, {32, 20}},    {6, {32, 22}},
+    {7, {32, 24}},    {8, {32, 34}},    {9, {32, 40}},    {10, {256, 84}},  {11, {256, 110}},
+    {12, {256, 144}}, {13, {256, 176}}, {14, {256, 210}}, {15, {256, 292}}, {16, {256, 66}},
+    {17, {256, 74}},  {18, {256, 98}},  {19, {256, 50}},  {20, {32, 18}},   {21, {256, 110}},
+    {22, {256, 82}},  {23, {256, 136}}, {24, {1, 1}},     {25, {1, 2}},     {26, {1, 4}},
+    {27, {1, 8}},     {28, {1, 8}},     {29, {256, 56}},  {30, {1, 2}},     {34, {256, 54}},
+    {35, {256, 66}},  {39, {32, 17}},   {40, {64, 36}},   {41, {128, 18}}};
 
 // Keeps the compiler from dropping reads whose result nobody wants.
 volatile uint64_t sink;

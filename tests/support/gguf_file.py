@@ -159,8 +159,20 @@ def split_files(name: str, count: int) -> dict[str, bytes]:
     return files
 
 
-if __name__ == "__main__":  # python -m tests.support.gguf_file SEED: a seed for native/fuzz
+def types_gguf() -> GgufImage:
+    """A file with a tensor of random bytes of every type."""
+    rng = np.random.default_rng(0)
+    tensors = []
+    for name, scheme in SCHEMES.items():
+        columns = 256 if scheme.block_elems > 1 else 8
+        data = rng.bytes(scheme.num_bytes((1, columns)))
+        tensors.append(TensorSpec(name, (columns, 1), name, data))
+    return write_gguf({}, tensors)
+
+
+if __name__ == "__main__":  # python -m tests.support.gguf_file FOLDER: seeds for native/fuzz
     import sys
     from pathlib import Path
 
-    Path(sys.argv[1]).write_bytes(sample_gguf().data)
+    Path(sys.argv[1], "seed.gguf").write_bytes(sample_gguf().data)
+    Path(sys.argv[1], "types.gguf").write_bytes(types_gguf().data)
