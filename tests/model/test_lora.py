@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from octavo.backends import BackendOptions, Executable, get_backend
+from octavo.backends.cpu.executable import CpuExecutable
 from octavo.backends.testing import PagedSequences
 from octavo.errors import BackendError
 from octavo.graph import Graph
@@ -48,10 +50,17 @@ def adapter_of(name: str, model: Model) -> Adapter:
     return read_adapter(LORA / name, config, checkpoint, graph)
 
 
-def compiled(model: Model, backend: str, weights: str, *names: str) -> Executable:
+def compiled(
+    model: Model, backend: str, weights: str, *names: str, rank: int = 8, num_threads: int = 0
+) -> Executable:
     """With these adapters as numbers 0, 1, ..."""
     options = BackendOptions(
-        weights=weights, kv_dtype="f32", max_tokens=128, max_seqs=128, max_adapter_rank=8
+        weights=weights,
+        kv_dtype="f32",
+        num_threads=num_threads,
+        max_tokens=128,
+        max_seqs=128,
+        max_adapter_rank=rank,
     )
     executable = get_backend(backend).compile(*model, options)
     for number, name in enumerate(names):
@@ -133,6 +142,43 @@ def test_company_changes_no_bit(weights: str) -> None:
         np.testing.assert_array_equal(logits_of(executable, [row])[0], found)
     (alone,) = logits_of_plain(plain, ids[:20])
     np.testing.assert_array_equal(alone, together[1])
+
+
+@pytest.mark.parametrize("rank", [1, 17, 40])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_any_rank_on_any_number_of_threads(
+    tmp_path: Path, rank: int, dtype: type[np.floating[Any]]
+) -> None:
+    """Panels of 16 rows are filled up, and halves are kept as they are."""
+    modules = {"self_attn.k_proj": (16, 32), "mlp.gate_proj": (64, 32), "mlp.down_proj": (32, 64)}
+    named = {f"model.layers.{i}.{m}": shape for i in range(2) for m, shape in modules.items()}
+    folder = write_adapter(tmp_path, named, rank=rank, size=0.2, dtype=dtype)
+    model = opened(LLAMA)
+    graph, checkpoint, config = model
+    adapter = read_adapter(folder, config, checkpoint, graph)
+    ids, _ = expected("all")
+    rows = [(0, ids[:21]), (-1, ids[:9]), (0, ids[9:26])]
+    found = []
+    for backend, threads in (("reference", 0), ("cpu", 1), ("cpu", 3)):
+        executable = compiled(model, backend, "float", rank=rank, num_threads=threads)
+        executable.load_adapter(0, adapter)
+        found.append(np.concatenate(logits_of(executable, rows)))
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-3)
+    np.testing.assert_array_equal(found[2], found[1])
+
+
+def test_without_adapters_there_is_nothing_of_them_in_a_program() -> None:
+    model = opened(LLAMA)
+    ids, _ = expected("all")
+    kinds = {}
+    for rank in (0, 8):
+        executable = compiled(model, "cpu", "native", rank=rank)
+        assert isinstance(executable, CpuExecutable)
+        with executable.profile() as regions:
+            logits_of_plain(executable, ids)
+        kinds[rank] = [kind for kind, _ in regions]
+    assert "adapters" not in kinds[0]
+    assert [kind for kind in kinds[8] if kind != "adapters"] == kinds[0]
 
 
 def logits_of_plain(executable: Executable, ids: list[int]) -> list[np.ndarray]:

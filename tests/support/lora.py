@@ -20,6 +20,7 @@ def write_adapter(
     tensors: dict[str, np.ndarray[Any, Any]] | None = None,
     seed: int = 0,
     size: float = 0.3,
+    dtype: type[np.floating[Any]] = np.float32,
 ) -> Path:
     """modules: name -> (outputs, inputs). config and tensors: what to add or replace (None: what to
     leave out)."""
@@ -28,8 +29,8 @@ def write_adapter(
     for module, (n, k) in modules.items():
         down = rng.standard_normal((rank, k)) * size
         up = rng.standard_normal((n, rank)) * size
-        arrays[f"{PREFIX}{module}.lora_A.weight"] = down.astype(np.float32)
-        arrays[f"{PREFIX}{module}.lora_B.weight"] = up.astype(np.float32)
+        arrays[f"{PREFIX}{module}.lora_A.weight"] = down.astype(dtype)
+        arrays[f"{PREFIX}{module}.lora_B.weight"] = up.astype(dtype)
     arrays |= tensors or {}
     settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none"}
     folder.mkdir(parents=True, exist_ok=True)
