@@ -126,6 +126,13 @@ const KernelTable& choose() {
 
 }  // namespace
 
+#if defined(__x86_64__)
+bool has_amx_bf16() {  // leaf 7, bit 22 of edx
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 1) != 0;
+}
+#endif
+
 const KernelTable& kernels() {
   static const KernelTable& table = choose();
   return table;

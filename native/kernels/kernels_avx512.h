@@ -20,5 +20,6 @@ int64_t int8_loop_avx512(int64_t loops, int bits);
 int64_t f32_loop_avx512(int64_t loops);
 int64_t bf16_loop_avx512(int64_t loops);  // needs avx512bf16
 int64_t read_loop_avx512(const uint8_t* data, size_t bytes);
+int64_t read_near_loop_avx512(const uint8_t* data, size_t bytes);
 
 }  // namespace octavo

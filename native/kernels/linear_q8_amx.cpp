@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "kernels/amx_tiles.h"
+#include "kernels/kernels_amx.h"
 #include "kernels/kernels_avx512.h"
 #include "kernels/panel_views_zmm.h"
 
@@ -261,24 +262,6 @@ ExpandedKernels expanded_kernels(SourceType source) {
   return kernels;
 }
 
-// The most that tiles of 64 columns reach.
-int64_t int8_loop(int64_t loops, int) {
-  open_for<64>();
-  alignas(64) static constexpr uint8_t kZeros[1024] = {};
-  OCTAVO_TILE_LOAD(2, kZeros, 64);
-  OCTAVO_TILE_LOAD(4, kZeros, 64);
-  constexpr int64_t kProducts = 8;
-  for (int64_t i = 0; i < loops; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kProducts / 2; ++j) {
-      OCTAVO_TILE_ADD_BYTES(0, 2, 4);
-      OCTAVO_TILE_ADD_BYTES(1, 2, 4);
-    }
-  }
-  close_tiles();
-  return loops * kProducts * 2 * kTileRows * kPanelRows * 64;
-}
-
 }  // namespace
 
 const KernelTable& amx_kernels() {
@@ -289,7 +272,8 @@ const KernelTable& amx_kernels() {
     t.quant_pair = quant_pair_kernel_avx512;
     t.pair_rows = kPairRows;
     t.expanded = expanded_kernels;
-    t.int8_loop = int8_loop;
+    t.int8_loop = int8_loop_amx;
+    if (has_amx_bf16()) t.bf16_loop = bf16_loop_amx;
     return t;
   }();
   return table;

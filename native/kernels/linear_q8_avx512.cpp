@@ -282,6 +282,7 @@ const KernelTable& avx512_kernels() {
       .quantize_group = quantize_group_avx512,
       .int8_loop = int8_loop_avx512,
       .read_loop = read_loop_avx512,
+      .read_near_loop = read_near_loop_avx512,
       .f32_loop = f32_loop_avx512,
       .bf16_loop = __builtin_cpu_supports("avx512bf16") ? bf16_loop_avx512 : nullptr};
   return table;

@@ -54,20 +54,34 @@ int64_t bf16_loop_avx512(int64_t loops) {
   return loops * kChains * 64;
 }
 
-int64_t read_loop_avx512(const uint8_t* data, size_t bytes) {
+namespace {
+
+// Asks memory for lines `kAhead` bytes ahead.
+template <size_t kAhead>
+int64_t read_ahead(const uint8_t* data, size_t bytes) {
   __m512i sum[8];
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) sum[j] = _mm512_setzero_si512();
   for (size_t i = 0; i < bytes; i += 512) {
 #pragma GCC unroll 8
     for (size_t j = 0; j < 8; ++j) {
-      _mm_prefetch(reinterpret_cast<const char*>(data + i + j * 64 + 4096), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(data + i + j * 64 + kAhead), _MM_HINT_T0);
       sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(data + i + j * 64));
     }
   }
 #pragma GCC unroll 8
   for (int j = 1; j < 8; ++j) sum[0] = _mm512_xor_si512(sum[0], sum[j]);
   return _mm512_reduce_add_epi64(sum[0]);
+}
+
+}  // namespace
+
+int64_t read_loop_avx512(const uint8_t* data, size_t bytes) {
+  return read_ahead<4096>(data, bytes);
+}
+
+int64_t read_near_loop_avx512(const uint8_t* data, size_t bytes) {
+  return read_ahead<1344>(data, bytes);
 }
 
 }  // namespace octavo

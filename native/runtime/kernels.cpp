@@ -1,10 +1,8 @@
 #include "runtime/kernels.h"
 
 #include <cstring>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
+#include "kernels/kernel_table.h"
 #include "kernels/panel.h"
 
 namespace octavo {
@@ -15,16 +13,6 @@ extern const RuntimeKernels kernels_avx2;
 extern const RuntimeKernels kernels_avx512;
 extern const RuntimeKernels kernels_avx512_bf16;
 extern const RuntimeKernels kernels_amx;
-
-namespace {
-
-// Tiles of bf16 pairs: leaf 7, bit 22 of edx.
-bool has_amx_bf16() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 1) != 0;
-}
-
-}  // namespace
 #elif defined(__aarch64__)
 extern const RuntimeKernels kernels_neon;
 #endif
