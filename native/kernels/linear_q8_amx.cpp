@@ -3,11 +3,11 @@
 // A group of an unpacked panel, 8 lines of [16 weight rows][4], is a tile of B as it stands, and 16
 // rows of a group of activations are one of A. Their product is a tile of int32, exact, which has
 // to pass through memory to be scaled: AMX has no float steps of its own, and groups differ in
-// their scales. So tiles are 32 columns deep, half of what they could be, and what counts is, for
-// each 16 rows, one tile product beside one tile store (20 cycles where a store follows the product
-// after its own, else 32) against the float steps: 3 instructions a row, 4 with mins (26 or 34
-// cycles). With AVX-512 VNNI the same takes 64 products a pipe pair, and these steps on the same
-// pipes.
+// their scales. So tiles are 32 columns deep, half of what they could be. A tile product and the
+// store of the one before it take 20 cycles in that order, 32 in the other. What counts is the
+// float steps of its 16 rows: where tiles are in use, multiplications and conversions of 512 bits
+// have one pipe instead of two, additions and integers still have both, less what tiles' loads and
+// stores take.
 #include "kernels/kernel_table.h"
 
 #if defined(__AMX_INT8__)
