@@ -158,8 +158,12 @@ class Attention {
     for (int r = 0; r < rows_; r += kRows) {
       const int n = std::min(kRows, rows_ - r);
       if (sees_[r].begin >= first + kBlockTokens || sees_[r + n - 1].end <= first) continue;
-      Math::scores(n, query(r), d_, head_dim_, blocks.at[b],
-                   scores_ + r * kScoresStride + b * kBlockTokens, ahead);
+      float* out = scores_ + r * kScoresStride + b * kBlockTokens;
+      if constexpr (requires { &Math::latent_scores; }) {
+        Math::latent_scores(n, query(r), d_, value_dim_, blocks.at[b], out, ahead);
+      } else {
+        Math::scores(n, query(r), d_, head_dim_, blocks.at[b], out, ahead);
+      }
       ahead = nullptr;
     }
   }
@@ -221,6 +225,9 @@ class Attention {
     for (int r = 0; r < rows_; ++r) {
       float* out = t_.out + (r / t_.group) * t_.ldo + (r % t_.group) * value_dim_;
       if constexpr (requires { &Math::unturn; }) Math::unturn(total_ + r * d_, d_);
+      if constexpr (requires { &Math::unturn_latent; }) {
+        Math::unturn_latent(total_ + r * d_, value_dim_);
+      }
       scale_rows(total_ + r * d_, out, value_dim_, 1.0f / (total_sum_[r] + sink_weight(r)));
     }
   }
@@ -262,6 +269,7 @@ void with_attention(const AttentionTask& task, KvType type, float* scratch, F f)
   if (task.latent_dim > 0) {
     if (type == KvType::kF32) return f(Attention<LatentMath<float>>(task, scratch));
     if (type == KvType::kF16) return f(Attention<LatentMath<uint16_t>>(task, scratch));
+    if (type == KvType::kInt8) return f(Attention<LatentInt8>(task, scratch));
     return f(Attention<LatentMath<Bf16>>(task, scratch));
   }
   if (type == KvType::kF32) return f(Attention<PlainMath<float>>(task, scratch));

@@ -10,16 +10,16 @@ namespace {
 constexpr int kDotTokens = 4;
 constexpr int kDotRows = kW == 16 ? 6 : 3;  // accumulators fill the register file
 
-// out[r][0:4] = q[r] . row t of the four rows at `keys`.
+// out[r][0:4] = q[r] . row t of the four rows at `keys`, over the first n of d numbers.
 template <int R, class T>
-inline void latent_dots(const float* q, const T* keys, int64_t d, float* out) {
+inline void latent_dots(const float* q, const T* keys, int64_t d, int64_t n, float* out) {
   Vec acc[R][kDotTokens];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16
     for (int t = 0; t < kDotTokens; ++t) acc[r][t] = zero();
   }
-  for (int64_t k = 0; k < d; k += kW) {
+  for (int64_t k = 0; k < n; k += kW) {
     Vec key[kDotTokens];
 #pragma GCC unroll 16
     for (int t = 0; t < kDotTokens; ++t) key[t] = load(keys + t * d + k);
@@ -38,10 +38,11 @@ inline void latent_dots(const float* q, const T* keys, int64_t d, float* out) {
 }
 
 template <int R, class T>
-inline void latent_dots_rows(int rows, const float* q, const T* keys, int64_t d, float* out) {
+inline void latent_dots_rows(int rows, const float* q, const T* keys, int64_t d, int64_t n,
+                             float* out) {
   if constexpr (R > 0) {
-    if (rows == R) return latent_dots<R>(q, keys, d, out);
-    latent_dots_rows<R - 1>(rows, q, keys, d, out);
+    if (rows == R) return latent_dots<R>(q, keys, d, n, out);
+    latent_dots_rows<R - 1>(rows, q, keys, d, n, out);
   }
 }
 
@@ -62,11 +63,15 @@ struct LatentMath {
   static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
                      const uint8_t* ahead) {
     prefetch(ahead, half_bytes(d));
-    const T* keys = reinterpret_cast<const T*>(block);
+    products(rows, q, d, d, reinterpret_cast<const T*>(block), out);
+  }
+  // out[r][0:32] = q[r] . the block's rows, over the first n of their numbers.
+  static void products(int rows, const Query* q, int64_t d, int64_t n, const T* keys, float* out) {
     for (int r = 0; r < rows; r += kDotRows) {
-      const int n = std::min(kDotRows, rows - r);
+      const int count = std::min(kDotRows, rows - r);
       for (int t = 0; t < kBlockTokens; t += kDotTokens) {
-        latent_dots_rows<kDotRows>(n, q + r * d, keys + t * d, d, out + r * kScoresStride + t);
+        latent_dots_rows<kDotRows>(count, q + r * d, keys + t * d, d, n,
+                                   out + r * kScoresStride + t);
       }
     }
   }
@@ -108,17 +113,6 @@ void latent_write_as(const float* latent, const float* key, uint8_t* block, int6
   narrow_row(latent, row, latent_dim);
   narrow_row(key, row + latent_dim, rope_dim);
   std::fill(row + latent_dim + rope_dim, row + d, T{});
-}
-
-void latent_write(const float* latent, const float* key, uint8_t* block, int64_t latent_dim,
-                  int64_t rope_dim, int at, KvType type) {
-  if (type == KvType::kF32) {
-    latent_write_as<float>(latent, key, block, latent_dim, rope_dim, at);
-  } else if (type == KvType::kF16) {
-    latent_write_as<uint16_t>(latent, key, block, latent_dim, rope_dim, at);
-  } else {
-    latent_write_as<Bf16>(latent, key, block, latent_dim, rope_dim, at);
-  }
 }
 
 }  // namespace

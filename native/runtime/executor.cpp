@@ -178,8 +178,11 @@ size_t Executor::define_kv(const KvLayers& layers, KvType type, bool one_at_a_ti
     if (latent_dim > 0) {
       require(heads == 1 && latent_dim < head_dim && head_dim <= kMaxLatentDim,
               "a latent and its key must be one head of at most 640");
-      require(type != KvType::kInt8 && type != KvType::kInt4,
-              "latents cannot be kept in int8 or int4; use f32, f16 or bf16");
+      require(type != KvType::kInt4, "latents cannot be kept in int4; use f32, f16, bf16 or int8");
+      const bool whole = latent_dim % 32 == 0 && head_dim % 32 == 0 && latent_dim <= kMaxHeadDim;
+      require(type != KvType::kInt8 || whole,
+              "latents in int8, at most 512, and their keys must be multiples of 32; use f32, f16 "
+              "or bf16");
     } else {
       require(head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be 1 to 512");
     }

@@ -33,9 +33,12 @@ constexpr size_t kv_head_bytes(KvType t, int64_t head_dim) {
   return codes + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
 }
 
-// A block of a layer with latents: one row for each token, of latent and rotated key.
+// A block of a layer with latents: one row for each token, of latent and rotated key; int8 has a
+// float scale for each of both besides.
 constexpr size_t kv_latent_bytes(KvType t, int64_t latent_and_key) {
-  return kBlockTokens * static_cast<size_t>(padded_head_dim(latent_and_key)) * kv_type_bytes(t);
+  const size_t rows =
+      kBlockTokens * static_cast<size_t>(padded_head_dim(latent_and_key)) * kv_type_bytes(t);
+  return rows + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
 }
 
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.

@@ -194,6 +194,8 @@ void kv_write_as(const float* k, const float* v, uint8_t* block, int64_t head_di
 //
 #include "runtime/attention_int8.inl"
 //
+#include "runtime/attention_latent_int8.inl"
+//
 #include "runtime/attention_int4.inl"
 //
 #include "runtime/attention.inl"

@@ -32,8 +32,9 @@ def test_heads_that_a_tile_has_no_room_for(n: int, k: int) -> None:
     ("latent", "kv_dtype", "message"),
     [
         (600, "f32", "a latent and its key must be one head of at most 640"),
-        (32, "int8", "latents cannot be kept in int8 or int4"),
-        (32, "int4", "latents cannot be kept in int8 or int4"),
+        (48, "int8", "latents in int8, at most 512, and their keys must be multiples of 32"),
+        (544, "int8", "latents in int8, at most 512, and their keys must be multiples of 32"),
+        (32, "int4", "latents cannot be kept in int4"),
     ],
 )
 def test_caches_of_latents(latent: int, kv_dtype: str, message: str) -> None:
