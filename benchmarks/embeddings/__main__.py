@@ -2,7 +2,8 @@
 
 Embeds random texts of some lengths with Octavo and with transformers on PyTorch, in turn, each in a
 process of its own, on a made model of a usual size. A ratio is taken within a round, so that what
-else the machine does meets both; shown are medians and quartiles over the rounds.
+else the machine does meets both; shown are medians and quartiles over the rounds. The ratio of the
+processor time both took says more where others use the same cores.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class Engine:
         self.name = f"{name} {kind}"
         self.version = str(self._read()["version"])
 
-    def seconds(self, length: int, texts: int) -> float:
-        """One run."""
+    def seconds(self, length: int, texts: int) -> tuple[float, float]:
+        """One run: of the clock and of the processor."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"length": length, "texts": texts}) + "\n")
         self._process.stdin.flush()
-        return float(self._read()["seconds"])
+        answer = self._read()
+        return float(answer["seconds"]), float(answer["cpu_seconds"])
 
     def close(self) -> None:
         """Let it leave."""
@@ -61,18 +63,22 @@ class Engine:
 
 @dataclass
 class Row:
-    """Rates in texts/s of one pair at one length, round by round."""
+    """Rates in texts/s of one pair at one length, round by round; cpu: the rival's processor time
+    over ours."""
 
     pair: str
     length: int
     ours: list[float] = field(default_factory=list)
     rival: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
     def cells(self) -> list[str]:
         ratios = [a / b for a, b in zip(self.ours, self.rival, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
         rates = [f"{statistics.median(side):.1f}" for side in (self.ours, self.rival)]
-        return [f"{self.pair}, {self.length}", *rates, f"{middle:.2f}", f"{low:.2f}-{high:.2f}"]
+        spread = f"{low:.2f}-{high:.2f}"
+        work = f"{statistics.median(self.cpu):.2f}"
+        return [f"{self.pair}, {self.length}", *rates, f"{middle:.2f}", spread, work]
 
 
 def main() -> None:
@@ -100,7 +106,14 @@ def main() -> None:
         rows += [_measure(pair, engines, length, args.rounds) for length in args.lengths]
         for engine in engines:
             engine.close()
-    head = ["weights, tokens a text", "octavo texts/s", "torch texts/s", "ratio", "quartiles"]
+    head = [
+        "weights, tokens a text",
+        "octavo texts/s",
+        "torch texts/s",
+        "ratio",
+        "quartiles",
+        "by CPU time",
+    ]
     print(table(head, [row.cells() for row in rows]))
     print("\n".join(f"{name}: {version}" for name, version in versions.items()))
     if args.json is not None:
@@ -116,8 +129,10 @@ def _measure(pair: str, engines: tuple[Engine, Engine], length: int, rounds: int
     for turn in range(rounds):
         order = engines if turn % 2 == 0 else engines[::-1]
         took = {engine.name: engine.seconds(length, texts) for engine in order}
-        row.ours.append(texts / took[engines[0].name])
-        row.rival.append(texts / took[engines[1].name])
+        ours, rival = (took[engine.name] for engine in engines)
+        row.ours.append(texts / ours[0])
+        row.rival.append(texts / rival[0])
+        row.cpu.append(rival[1] / ours[1])
     return row
 
 

@@ -1,6 +1,6 @@
 """One engine in a process of its own: `driver.py ENGINE FOLDER THREADS KIND`. Reads a JSON line per
-run, {"length", "texts"}, and answers one, {"seconds"}. Runs in the rival's environment too, so it
-imports nothing of this repository but what ENGINE octavo needs."""
+run, {"length", "texts"}, and answers one, {"seconds", "cpu_seconds"}. Runs in the rival's
+environment too, so it imports nothing of this repository but what ENGINE octavo needs."""
 
 import json
 import random
@@ -55,9 +55,10 @@ def main():
             [draw.randrange(1000, vocabulary) for _ in range(task["length"])]
             for _ in range(task["texts"])
         ]
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         run(texts)
-        say({"seconds": time.perf_counter() - began})
+        took, work = time.perf_counter() - began, time.process_time() - worked
+        say({"seconds": took, "cpu_seconds": work})
 
 
 if __name__ == "__main__":
