@@ -44,7 +44,7 @@ def embedding_settings(checkpoint: Checkpoint, *, is_encoder: bool = False) -> E
     if not isinstance(named, dict) or not all(isinstance(text, str) for text in named.values()):
         raise FormatError(f"{where}: 'prompts': got {named!r:.80}, expected texts by name")
     default = prompts.get("default_prompt_name")
-    if default is not None and default not in named:
+    if default is not None and not (isinstance(default, str) and default in named):
         known = ", ".join(named)
         raise FormatError(f"{where}: 'default_prompt_name': got {default!r:.80}, expected {known}")
     length = extras.get("sentence_bert", {}).get("max_seq_length")
