@@ -22,7 +22,7 @@ from octavo.quantize.gptq import gptq, inverse_factor
 from octavo.quantize.mixing import Choice, choose
 from octavo.quantize.recipe import Recipe, is_quantized, recipe_named, scheme_of
 from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
-from octavo.quantize.scaling import observe
+from octavo.quantize.scaling import observe, tempered
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import SourceModel
 from octavo.weights import Scheme
@@ -207,7 +207,8 @@ class _Job:
             if sink.has_rows(part.stored, part.stop):
                 return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
             if last is None or last[0] is not source_value:
-                last = source_value, inverse_factor(x.T @ x)
+                seen = tempered(x)
+                last = source_value, inverse_factor(seen.T @ seen)
             blocks = gptq(self.source.expand(name), last[1], scheme, self.threads)
             sink.write(part.stored, blocks, part.start, part.stop)
             self._report(name, shape[0] * shape[1])

@@ -68,6 +68,7 @@ def observe(
 
     def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
         progress(weight.name)
+        x = tempered(x)
         observed.importance[weight.name] = np.mean(x * x, axis=0) + np.float32(1e-12)
         source_value = node.inputs[0]
         assert source_value is not None
@@ -93,6 +94,18 @@ def observe(
     for name, factor in columns.items():
         observed.importance[name] = observed.importance[name] / (factor * factor)
     return observed
+
+
+def tempered(x: Floats) -> Floats:
+    """Inputs [T, K] for statistics: a token of more than twice the median size counts as one of
+    that. The first token of a text can be a thousand times as large as all others (Sun et al.
+    2024), and would be all that is seen; what matters of it is its relative error, as of any."""
+    size = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
+    most = 2 * np.median(size)
+    if not (size > most).any():
+        return x
+    result: Floats = x * np.minimum(np.float32(1), most / np.maximum(size, np.float32(1e-30)))
+    return result.astype(np.float32)
 
 
 def _groups(graph: Graph) -> dict[Value, list[str]]:

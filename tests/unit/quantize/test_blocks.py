@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from octavo.errors import FormatError
 from octavo.quantize.gptq import gptq, inverse_factor
 from octavo.quantize.rounding import WRITTEN, expanded, rounded
+from octavo.quantize.scaling import tempered
 from octavo.weights import SCHEMES
 
 gguf = pytest.importorskip("gguf")
@@ -128,3 +129,13 @@ def test_gptq_without_correlation_is_rounding():
     w, scheme = weights(), SCHEMES["Q4_0"]
     blocks = gptq(w, inverse_factor(np.eye(512, dtype=np.float32)), scheme, 1)
     np.testing.assert_array_equal(blocks, rounded(w, scheme, np.ones(512, np.float32), 1))
+
+
+def test_one_huge_token_does_not_hide_the_others():
+    x = correlated(64, 128)
+    loud = x.copy()
+    loud[0] *= 1000
+    np.testing.assert_array_equal(tempered(loud)[1:], x[1:])
+    size = np.linalg.norm(x, axis=1)
+    assert np.linalg.norm(tempered(loud)[0]) <= 2.01 * np.median(size)
+    assert tempered(np.zeros((3, 4), np.float32)).any() == np.False_
