@@ -76,10 +76,11 @@ def test_calibration_beats_rounding(tmp_path: Path):
     assert kl["awq"] < kl["rtn"]
 
 
-@pytest.mark.parametrize("scheme", ["q4_1", "q5_0", "q5_1", "q8_0", "int4-g32", "int8"])
+@pytest.mark.parametrize("scheme", ["q4_1", "q5_0", "q5_1", "q8_0", "int4-g32", "int8", "mxfp4"])
 def test_schemes(scheme: str, tmp_path: Path):
     quantize(LLAMA, tmp_path / "m.gguf", Options(scheme, "rtn"))
-    assert divergence(tmp_path / "m.gguf", LLAMA) < 0.4
+    limit = 0.9 if scheme == "mxfp4" else 0.4  # its steps grow with the numbers
+    assert divergence(tmp_path / "m.gguf", LLAMA) < limit
 
 
 @pytest.mark.parametrize("family", ["phi3", "gpt2", "gemma3", "olmo2"])
