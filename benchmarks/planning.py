@@ -63,8 +63,7 @@ def run_load(model: str, options: argparse.Namespace) -> Numbers:
     many = max(64, options.concurrency)
     engine = Engine.from_options(EngineOptions(model=model, max_num_seqs=many))
     prompt = options.context - options.output
-    add_requests(engine, 1, 64, 4)
-    list(steps(engine))  # the first steps touch memory
+    _answer(engine, 1, prompt, 4)  # the first steps touch memory
     prefill_s, decode_tps = _answer(engine, 1, prompt, options.output)
     _, total_tps = _answer(engine, options.concurrency, prompt, options.output)
     engine.close()

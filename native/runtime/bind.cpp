@@ -318,6 +318,7 @@ void bind_executor(nb::module_& m) {
       "source"_a, "n"_a, "k"_a, "as_float"_a);
   c.def("matrix_bytes", &Executor::matrix_bytes, "matrix"_a);
   c.def("allocate_weights", &Executor::allocate_weights);
+  c.def("stand_in_weights", &Executor::stand_in_weights, "most_bytes"_a);
   c.def(
       "pack",
       [](Executor& e, const nb::list& tensors) {

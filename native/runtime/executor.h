@@ -35,6 +35,10 @@ class Executor {
   size_t weight_bytes() const { return weight_bytes_; }
   size_t scratch_bytes() const { return scratch_arena_.size(); }
   void allocate_weights();
+  // In their place, for timing a model whose weights are not at hand: matrices share at most
+  // `most_bytes` of memory (or the largest one's size), one after the other and again from its
+  // start, that hold numbers every format can read.
+  void stand_in_weights(size_t most_bytes);
   // A tensor to pack: its bytes as in the file. mapped: they are a view of a mapped file, whose
   // pages may be dropped when they have been read, so that weights exist once in memory.
   struct Raw {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.backends.cpu.rehearsal import ProductShape
+from octavo.backends.cpu.rehearsal import ExpertShape
 from octavo.engine import Engine, EngineOptions
 from octavo.errors import InvalidParameterError
 from octavo.forecast import Load, forecast
@@ -70,7 +70,7 @@ def test_a_model_that_only_reads(encoder: str) -> None:
 
 
 def test_rows_meet_more_experts_the_more_they_are() -> None:
-    shape = ProductShape(0, 32, 32, False, False, experts=8, chosen=2)
+    shape = ExpertShape(0, 32, 32, False, experts=8, chosen=2)
     assert shape.shares(1) == (2.0, 1)
     met, rows = shape.shares(512)
     assert met == pytest.approx(8)

@@ -124,7 +124,7 @@ class Rehearsal(ABC):
 
     @abstractmethod
     def step_s(self, step: Step, sampling: SamplingBatch | None, repeat: int) -> float:
-        """Seconds of a step as it would be with weights that come from memory, the best of
+        """Seconds of a step as it would be with weights that come from memory, the median of
         `repeat`. sampling: None where the rows themselves are what is wanted."""
 
     def close(self) -> None:

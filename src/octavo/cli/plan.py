@@ -65,8 +65,8 @@ def plan(
     """What a model will need and how fast it will be here. Its weights are not loaded.
 
     Memory is that of one process with the engine. Speed is rehearsed: the model's own program runs
-    on this machine, on weights of zeros and on random ones of the same size. Ends with code 1 if
-    the load does not fit, after saying what to change.
+    on this machine, on stand-ins for the weights. Ends with code 1 if the load does not fit, after
+    saying what to change.
 
     [bold]Examples[/bold]
 

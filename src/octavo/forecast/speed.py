@@ -17,7 +17,7 @@ from octavo.forecast.memory import blocks
 MOST_KV = 1 << 30
 """Bytes of keys and values laid out to be read; with more, fewer requests are timed."""
 
-REPEAT = 3
+REPEAT = 5
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Stage:
 
     def _decode_s(self, streams: int) -> float:
         step = self._step(self.load.middle - 1, streams, 1)
-        return self.rehearsal.step_s(step, _greedy(streams), 4 * REPEAT)
+        return self.rehearsal.step_s(step, _greedy(streams), 3 * REPEAT)
 
     def _step(self, start: int, streams: int, count: int) -> Step:
         """`count` tokens for each of some requests that have `start`. One row of logits each, or

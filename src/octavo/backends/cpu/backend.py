@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from octavo.backends.cpu.lower import lower
 from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
 from octavo.backends.cpu.regions import ExpertsRegion, Region, Slot
-from octavo.backends.cpu.rehearsal import CpuRehearsal, ProductShape
+from octavo.backends.cpu.rehearsal import MOST_FOOTPRINT, CpuRehearsal, ExpertShape
 from octavo.errors import BackendError
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
@@ -64,8 +64,8 @@ class CpuBackend(Backend):
         self, graph: Graph, checkpoint: Checkpoint, config: ModelConfig, options: BackendOptions
     ) -> CpuRehearsal:
         compilation = self._compilation(graph, checkpoint, options)
-        executable = compilation.executable(config, compilation.finish(pack=False))
-        return CpuRehearsal(executable, compilation.products())
+        executable = compilation.executable(config, compilation.stand_in())
+        return CpuRehearsal(executable, compilation.expert_shapes())
 
     def _compilation(
         self, graph: Graph, checkpoint: Checkpoint, options: BackendOptions
@@ -160,24 +160,18 @@ class _Compilation:
     def _bytes_of(self, weight: Value) -> int:
         return sum(self.executor.matrix_bytes(matrix) for matrix in self.matrices[weight])
 
-    def products(self) -> list[ProductShape]:
-        """The shapes of all dense products in the order they run, then those of mixtures."""
-        dense = [
-            self._shape(node.inputs[1], node.output is not None and node.output.shape[0] == "R")
-            for node in self.graph.nodes
-            if node.op is Op.LINEAR and node.inputs[1] is not None
-        ]
-        mixed = [
-            replace(self._shape(weight), experts=r.dims[0], chosen=r.dims[1])
+    def expert_shapes(self) -> list[ExpertShape]:
+        """The products of all mixtures."""
+        return [
+            self._expert_shape(weight, experts=r.dims[0], chosen=r.dims[1])
             for r in self.mixtures.values()
             for weight in r.weights
         ]
-        return dense + mixed
 
-    def _shape(self, weight: Value, of_logits: bool = False) -> ProductShape:
+    def _expert_shape(self, weight: Value, experts: int, chosen: int) -> ExpertShape:
         tensor = self._tensor(weight)
         n, k = tensor.shape[-2:]
-        return ProductShape(tensor.scheme.ggml_type, n, k, self.as_float, of_logits)
+        return ExpertShape(tensor.scheme.ggml_type, n, k, self.as_float, experts, chosen)
 
     def executable(self, config: ModelConfig, executor: Executor) -> CpuExecutable:
         """The executor behind the contract."""
@@ -190,12 +184,20 @@ class _Compilation:
         }
         return CpuExecutable(executor, config, self.options, plan, self.width, streamed, targets)
 
-    def finish(self, pack: bool = True) -> Executor:
-        """Pack the weights and emit the program. Unpacked, weights are zeros that take no memory:
-        pages nobody wrote to."""
+    def finish(self) -> Executor:
+        """Pack the weights and emit the program."""
         self.executor.allocate_weights()
-        if pack:
-            pack_weights(self.executor, self.checkpoint, self.sources)
+        pack_weights(self.executor, self.checkpoint, self.sources)
+        return self._emit()
+
+    def stand_in(self) -> Executor:
+        """The program without the weights: something of their size, at most half of what memory
+        is free."""
+        footprint = min(MOST_FOOTPRINT, machine.memory().available // 2)
+        self.executor.stand_in_weights(footprint)
+        return self._emit()
+
+    def _emit(self) -> Executor:
         emitter = Emitter(
             self.executor, self.placement, self._vector, self.matrices.__getitem__, self._size_of
         )

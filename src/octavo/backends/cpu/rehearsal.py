@@ -1,9 +1,9 @@
 """How long a model's steps will take, without its weights.
 
-The model's own program runs on weights of zeros, which take no memory: that times everything but
-the products, and what the products compute. Zeros come from a cache, though, where real weights
-come from memory. So each shape of product is timed once more by itself, on random weights spread
-over as much memory as the model reads in a step, and the slower of both counts.
+The model's own program runs on stand-ins: numbers of no meaning in as much memory as a step reads,
+or as much as says what memory costs. The matrices of a larger model share it. Rows on such weights
+choose the same few experts, though, so a mixture's products are timed once more by themselves, for
+experts that are chosen evenly, and the slower of both counts.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from octavo.backends.base import Rehearsal, Step
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.decoding.batch import SamplingBatch
 
-PRODUCT_REGIONS = ("linear", "gated", "gate_up_experts", "down_experts")
+EXPERT_REGIONS = ("gate_up_experts", "down_experts")
 MOST_FOOTPRINT = 1 << 29
-"""Bytes of random weights; beyond the caches, and little beside a large model."""
+"""Bytes of stand-ins; beyond the caches, and little beside a large model."""
 
 
 @dataclass(frozen=True)
-class ProductShape:
-    """A matrix product of the program. of_logits: its rows are the rows wanted, not the tokens.
-    experts: so many matrices lie beside each other, of which each row meets `chosen`."""
+class ExpertShape:
+    """A product of a mixture: so many matrices beside each other, of which each row meets
+    `chosen`."""
 
     ggml_type: int
     n: int
     k: int
     as_float: bool
-    of_logits: bool
-    experts: int = 1
-    chosen: int = 1
+    experts: int
+    chosen: int
 
     def shares(self, rows: int) -> tuple[float, int]:
         """How many of the matrices are met, and by how many rows each, where rows choose evenly:
@@ -43,19 +42,19 @@ class ProductShape:
 
 
 class CpuRehearsal(Rehearsal):
-    """A CpuExecutable on zeros. One thread drives it."""
+    """A CpuExecutable on stand-ins. One thread drives it."""
 
-    def __init__(self, executable: CpuExecutable, products: list[ProductShape]) -> None:
+    def __init__(self, executable: CpuExecutable, mixtures: list[ExpertShape]) -> None:
         self.executable: CpuExecutable = executable
-        self._products = Counter(products)
+        self._mixtures = Counter(mixtures)
         self._footprint = min(max(executable.streamed_bytes, 1), MOST_FOOTPRINT)
-        self._timed: dict[tuple[ProductShape, int], float] = {}
+        self._timed: dict[tuple[ExpertShape, int], float] = {}
 
     def step_s(self, step: Step, sampling: SamplingBatch | None, repeat: int) -> float:
-        regions = min((self._regions(step, sampling) for _ in range(repeat)), key=_total)
-        on_zeros = sum(seconds for name, seconds in regions if name in PRODUCT_REGIONS)
-        from_memory = self._products_s(len(step.tokens), len(step.logit_rows))
-        return _total(regions) + max(0.0, from_memory - on_zeros)
+        runs = sorted((self._regions(step, sampling) for _ in range(repeat)), key=_total)
+        regions = runs[repeat // 2]
+        experts = sum(seconds for name, seconds in regions if name in EXPERT_REGIONS)
+        return _total(regions) + max(0.0, self._mixtures_s(len(step.tokens)) - experts)
 
     def _regions(self, step: Step, sampling: SamplingBatch | None) -> list[tuple[str, float]]:
         with self.executable.profile() as regions:
@@ -65,14 +64,14 @@ class CpuRehearsal(Rehearsal):
                 self.executable.step(step, sampling)
         return regions
 
-    def _products_s(self, tokens: int, logits: int) -> float:
+    def _mixtures_s(self, tokens: int) -> float:
         seconds = 0.0
-        for shape, count in self._products.items():
-            met, rows = shape.shares(logits if shape.of_logits else tokens)
+        for shape, count in self._mixtures.items():
+            met, rows = shape.shares(tokens)
             seconds += count * met * self._product_s(shape, rows)
         return seconds
 
-    def _product_s(self, shape: ProductShape, rows: int) -> float:
+    def _product_s(self, shape: ExpertShape, rows: int) -> float:
         """The median of some runs through the whole footprint."""
         if (shape, rows) not in self._timed:
             size = _native.packed_bytes(shape.ggml_type, shape.n, shape.k)
