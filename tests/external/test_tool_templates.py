@@ -76,6 +76,9 @@ class TemplateTokenizer:
     def encode(self, text: str, **options: Any) -> list[int]:
         return [0, 0]
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return b""
+
     def render_chat(self, messages: Any, tools: Any = None) -> str:
         return self._templates.render(
             None, messages=messages, tools=tools, add_generation_prompt=True

@@ -52,9 +52,9 @@ def reader_for(tokenizer: Tokenizer, prompt_ids: list[int]) -> AnswerReader:
     source = tokenizer.template_source(with_tools=False) or ""
     if not any(hint in source.lower() for hint in _HINTS):
         return AnswerReader()
-    from octavo.parsing.formats import answer_format, detect_reasoning, detect_tools
+    from octavo.parsing.formats import detect_reasoning, detect_tools, model_format
 
-    format = answer_format(detect_tools(source), detect_reasoning(source))
+    format = model_format(detect_tools(source), detect_reasoning(source), tokenizer)
     prompt = tokenizer.decode(prompt_ids[-_TAIL:], skip_special_tokens=False)
     ids = (tokenizer.encode(text, add_special_tokens=False) for text in format.markers())
     shown = [found[0] for found in ids if len(found) == 1 and tokenizer.is_special(found[0])]

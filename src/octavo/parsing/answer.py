@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.parsing import harmony
+from octavo.parsing.harmony_answer import HarmonyReader, OwnMessages
+from octavo.parsing.harmony_library import HarmonyLibrary
 from octavo.parsing.json_calls import JsonCalls
 from octavo.parsing.lark import Lark
 from octavo.parsing.parts import Answer, Parser, PlainParser
@@ -49,11 +51,12 @@ class ToolFormat(Protocol):
 @dataclass(frozen=True)
 class AnswerFormat:
     """tools, reasoning: None where the model knows no such thing. harmony: gpt-oss, whose format
-    is all of its own."""
+    is all of its own; library: what reads its messages, None for Octavo's own reader."""
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
     harmony: bool = False
+    library: HarmonyLibrary | None = None
 
     @property
     def can_reason(self) -> bool:
@@ -87,7 +90,9 @@ class AnswerFormat:
         """A parser for one answer to `prompt`. Without tools calls are text."""
         output = Output(tools, new_id)
         if self.harmony:
-            parser = StreamParser(lambda s, o: harmony.read_answer(s, o, bool(tools)), output)
+            messages = self.library.messages() if self.library else OwnMessages()
+            reader = HarmonyReader(output, bool(tools), messages)
+            parser = StreamParser(lambda scan, _: reader.read(scan), output)
             parser.push(harmony.opening(prompt), [])
             return parser
         calls = self.tools if tools else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from octavo.errors import TemplateError
 from octavo.parsing.answer import AnswerFormat
-from octavo.parsing.formats import NONE, answer_format, detect_reasoning, detect_tools
+from octavo.parsing.formats import NONE, detect_reasoning, detect_tools, model_format
 from octavo.parsing.tools import Tool
 from octavo.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ def dialect_of(tokenizer: Tokenizer, tools: str = AUTO, reasoning: str = AUTO) -
     if found == NONE and tools == AUTO:
         found = FALLBACK
     thinking = detect_reasoning(source) if reasoning == AUTO else reasoning
-    format = answer_format(found, thinking)
+    format = model_format(found, thinking, tokenizer)
     special = _control_tokens(tokenizer, format)
     return Dialect(format, special, _wants(tokenizer, source), source, found != NONE)
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
+from octavo.errors import UnsupportedError
 from octavo.parsing.answer import AnswerFormat, ToolFormat
+from octavo.parsing.harmony_library import harmony_library
 from octavo.parsing.json_calls import JsonCalls
 from octavo.parsing.named_calls import NamedCalls
 from octavo.parsing.reasoning import ReasoningFormat
 from octavo.parsing.xml_calls import XmlCalls
+from octavo.tokenizer import Tokenizer
+
+_log = logging.getLogger("octavo.parsing")
 
 HARMONY = "harmony"
 NONE = "none"
@@ -181,6 +188,21 @@ def answer_format(tools: str, reasoning: str) -> AnswerFormat:
         tools=None if tools == NONE else TOOL_FORMATS[tools],
         reasoning=None if reasoning == NONE else REASONING_FORMATS[reasoning],
     )
+
+
+def model_format(tools: str, reasoning: str, tokenizer: Tokenizer) -> AnswerFormat:
+    """The format of these names, with the best reader there is for this model; the log says which
+    reads harmony. Raises KeyError for an unknown name."""
+    format = answer_format(tools, reasoning)
+    if not format.harmony:
+        return format
+    try:
+        library = harmony_library(tokenizer)
+    except UnsupportedError as reason:
+        _log.info("harmony answers are read by Octavo's own reader: %s", reason)
+        return format
+    _log.info("harmony answers are read by openai-harmony")
+    return replace(format, library=library)
 
 
 def _is_harmony(template: str) -> bool:

@@ -71,6 +71,10 @@ class Scan:
         """Keep the text from here on, until `forget`, `rewind` or `commit`."""
         self._marks.append(self._base + self._at)
 
+    def taken(self) -> str:
+        """What was taken since the latest mark, which no `commit` may have settled."""
+        return self._text[int(self._marks[-1]) - self._base : self._at]
+
     def forget(self) -> None:
         """Drop the latest mark."""
         self._marks.pop()

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from octavo.parsing.parts import Part, ReasoningPart, TextPart, ToolCallPart
-from octavo.parsing.scan import Scan, Steps
+from octavo.parsing.scan import Scan, Show, Steps
 from octavo.parsing.tools import Tool
 
 
@@ -78,13 +78,44 @@ Reader = Callable[[Scan, Output], Steps[None]]
 """Reads a whole answer."""
 
 
+class Reading:
+    """A reader at work on text that comes piece by piece."""
+
+    def __init__(self, read: Callable[[Scan], Steps[None]]) -> None:
+        self._scan = Scan()
+        self._steps = read(self._scan)
+        self._done = False
+
+    def feed(self, text: str) -> None:
+        """More text; the reader goes as far as it can."""
+        if text:
+            self._scan.feed(text)
+            self._go_on()
+
+    def end(self) -> None:
+        """There is no more; the reader comes to its end."""
+        self._scan.ended = True
+        while not self._done:
+            self._go_on()
+
+    def rest(self, show: Show) -> None:
+        """Show what the reader has left."""
+        self._scan.rest(show)
+
+    def _go_on(self) -> None:
+        try:
+            if not self._done:
+                next(self._steps)
+        except StopIteration:
+            self._done = True
+
+
 class StreamParser:
     """A Parser around a reader."""
 
     def __init__(self, read: Reader, output: Output) -> None:
-        self._scan, self._output = Scan(), output
-        self._steps = read(self._scan, output)
-        self._done = False
+        self._output = output
+        self._reading = Reading(lambda scan: read(scan, output))
 
     @property
     def thinking(self) -> bool:
@@ -93,25 +124,14 @@ class StreamParser:
 
     def push(self, text: str, token_ids: list[int]) -> list[Part]:
         """Parts that are certain now."""
-        if text:
-            self._scan.feed(text)
-            self._go_on()
+        self._reading.feed(text)
         return self._output.take()
 
     def finish(self) -> list[Part]:
         """What was held back."""
-        self._scan.ended = True
-        while not self._done:
-            self._go_on()
-        self._scan.rest(self._output.text)
+        self._reading.end()
+        self._reading.rest(self._output.text)
         return self._output.take()
-
-    def _go_on(self) -> None:
-        try:
-            if not self._done:
-                next(self._steps)
-        except StopIteration:
-            self._done = True
 
 
 def attempt(scan: Scan, output: Output, steps: Steps[bool]) -> Steps[bool]:

@@ -387,7 +387,6 @@ HARMONY = [
     ),
     Case("harmony", "<|channel|>commentary to=functions.now<|message|>what", "what"),
     Case("harmony", "no messages", "no messages"),
-    Case("harmony", "<|channel|>ana", "<|channel|>ana"),
     Case("harmony", "more.", "more.", prompt=f"{_S}<|channel|>final<|message|>Some"),
     Case(
         "harmony",
@@ -395,6 +394,87 @@ HARMONY = [
         "{}",
         with_tools=False,
     ),
+    Case(  # where a recipient may stand, and a type without its marker
+        "harmony",
+        f"<|channel|>commentary to=functions.now code<|message|>{{}}<|call|>{_S}"
+        f" to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>{PARIS[1]}"
+        f"<|call|>{_S}<|channel|>commentary to=functions.now<|constrain|>json<|message|>{{}}",
+        calls=(TIME, PARIS, TIME),
+    ),
+    Case("harmony", "<|channel|>commentary to=functions.now<|message|> \n<|call|>", calls=(TIME,)),
+    Case(  # built-in tools are not ours
+        "harmony",
+        f"<|channel|>analysis to=browser.search code<|message|>{{}}<|call|>{_S}"
+        "<|channel|>commentary to=python<|message|>1+1<|call|>",
+        "1+1",
+        "{}",
+    ),
+    Case(  # control tokens that end nothing are text
+        "harmony",
+        "<|channel|>final<|message|>a<|channel|>b<|message|>c<|constrain|>d<|en<|end",
+        "a<|channel|>b<|message|>c<|constrain|>d<|en<|end",
+    ),
 ]
 
-CASES = [*HERMES, *JSON, *NAMED, *XML, *THINKING, *HARMONY]
+HARMONY_MALFORMED = [
+    Case("harmony", "<|channel|>ana", ""),  # cut off in a header: nothing was said
+    Case("harmony", "<|channel|>commentary to=func", ""),
+    Case("harmony", "<|channel|>commentary t", ""),
+    Case("harmony", f"<|channel|>final<|message|>Yes.<|end|>{_S}<|channel|>", "Yes."),
+    Case("harmony", "", ""),
+    Case("harmony", "t", "t"),
+    Case("harmony", "Just text, no format.", "Just text, no format."),
+    Case(  # no end of the message before
+        "harmony",
+        f"<|channel|>analysis<|message|>Hm.{_S}<|channel|>final<|message|>Yes.<|return|>",
+        "Yes.",
+        "Hm.",
+    ),
+    Case(  # no start
+        "harmony",
+        "<|channel|>analysis<|message|>Hm.<|end|>\n<|channel|>final<|message|>Yes.<|return|>",
+        "Yes.",
+        "Hm.",
+    ),
+    Case(  # a start without a role
+        "harmony",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|><|channel|>final<|message|>Yes.",
+        "Yes.",
+        "Hm.",
+    ),
+    Case("harmony", "<|start|> to=functions.now<|message|>{}<|call|>", calls=(TIME,)),
+    Case("harmony", "<|start|>functions.now<|message|>{}<|call|>", "{}"),
+    Case(  # no begin of the content
+        "harmony",
+        f"<|channel|>analysis Hm, well.<|end|>{_S}<|channel|>final Yes, it is.<|return|>",
+        "Yes, it is.",
+        "Hm, well.",
+    ),
+    Case("harmony", "<|channel|>commentary to=functions.now {}<|call|>", calls=(TIME,)),
+    Case(  # words in a header that have no place there
+        "harmony",
+        "<|channel|>final and then some<|message|>Yes.<|return|>",
+        "and then someYes.",
+    ),
+    Case(  # text between messages
+        "harmony",
+        f"<|channel|>final<|message|>Yes.<|end|> And so on.{_S}<|channel|>final<|message|>No.",
+        "Yes.\nAnd so on.\nNo.",
+    ),
+    Case("harmony", "Well.<|channel|>final<|message|>Yes.", "Well.\nYes."),
+    Case("harmony", "<|message|>Yes.<|end|><|end|><|return|>No.", "Yes.\nNo."),
+    Case("harmony", "<|channel|><|message|>Yes.<|constrain|>", "Yes.<|constrain|>"),
+    Case("harmony", "<|channel|>final<|channel|>final<|message|>Yes.", "Yes."),
+    Case("harmony", "<|constrain|>json<|message|>{}", "{}"),
+    Case("harmony", "to=<|channel|>final<|message|>Yes.", "Yes."),
+    Case(  # in another's name
+        "harmony",
+        "<|channel|>commentary to=functions.now<|message|>{}<|call|><|start|>functions.now "
+        "to=assistant<|channel|>commentary<|message|>12:00<|end|><|start|>user<|message|>And?"
+        "<|end|><|start|>nobody<|channel|>final<|message|>Well.",
+        "12:00\nAnd?\nWell.",
+        calls=(TIME,),
+    ),
+]
+
+CASES = [*HERMES, *JSON, *NAMED, *XML, *THINKING, *HARMONY, *HARMONY_MALFORMED]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.parsing import (
+    AnswerFormat,
     ReasoningPart,
     TextPart,
     ToolCallPart,
@@ -23,11 +24,14 @@ from tests.unit.parsing.outputs import CASES, TOOLS, Case
 Meaning = tuple[str, str, list[list[str]]]
 
 
-def meaning(case: Case, pieces: Iterable[str], at_end: bool = True) -> Meaning:
+def meaning(
+    case: Case, pieces: Iterable[str], at_end: bool = True, format: AnswerFormat | None = None
+) -> Meaning:
     """Text, reasoning and calls; each part checked for its order. at_end: whether the pieces are
-    all there is."""
+    all there is. format: in place of the case's."""
     tools = TOOLS if case.with_tools else ()
-    parser = answer_format(case.tools, case.thinking).parser(case.prompt, tools)
+    format = format or answer_format(case.tools, case.thinking)
+    parser = format.parser(case.prompt, tools)
     text, reasoning, calls = "", "", []
     parts = [part for piece in pieces for part in parser.push(piece, [])]
     for part in [*parts, *(parser.finish() if at_end else ())]:
@@ -158,7 +162,7 @@ def test_long_answers_cost_in_proportion() -> None:
     """A hundred times the text takes nowhere near ten thousand times the steps: no quadratic
     rescans. Counted by what is handed to the scanner's buffer, not by a clock."""
     parser = answer_format("hermes", "think").parser("", TOOLS)
-    scan = parser._scan  # type: ignore[attr-defined]
+    scan = parser._reading._scan  # type: ignore[attr-defined]
     held = 0
     for piece in ["<tool_call>", '{"name": "now", "arguments": {"a": "', *["x" * 10] * 5000]:
         parser.push(piece, [])
