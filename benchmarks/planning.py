@@ -62,6 +62,7 @@ def run_load(model: str, options: argparse.Namespace) -> Numbers:
 
     many = max(64, options.concurrency)
     engine = Engine.from_options(EngineOptions(model=model, max_num_seqs=many))
+    engine.grammars.prepare()  # as a server does
     prompt = options.context - options.output
     _answer(engine, 1, prompt, 4)  # the first steps touch memory
     prefill_s, decode_tps = _answer(engine, 1, prompt, options.output)

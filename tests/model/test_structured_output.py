@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -30,6 +32,34 @@ GRAMMARS = [
     Grammar.from_ebnf('root ::= pair{2} "."\npair ::= [a-z] [0-9]? ";"'),
     None,
 ]
+
+
+MEASURED = """
+import gc, pathlib, sys
+from octavo.decoding.grammar_compiler import GrammarCompiler, tree_bytes
+from octavo.tokenizer import load_tokenizer
+from octavo.weights import open_checkpoint
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+tokenizer = load_tokenizer(open_checkpoint(sys.argv[1]))
+size = tokenizer.vocab_size
+[tokenizer.token_bytes(token) for token in range(size)]
+gc.collect()
+before = resident()
+compiler = GrammarCompiler(tokenizer, size, tokenizer.eos_token_ids)
+compiler.prepare()
+gc.collect()
+print((resident() - before) / tree_bytes(size))
+"""
+
+
+@pytest.mark.model
+def test_what_grammars_share_is_as_large_as_planned() -> None:
+    command = [sys.executable, "-c", MEASURED, str(resolve("smollm2"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0.7 < float(done.stdout) < 1.05
 
 
 def check_person(text: str) -> None:

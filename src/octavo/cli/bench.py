@@ -107,7 +107,7 @@ def _open(model: str, choices: EngineChoices, streams: int, budget: int) -> Engi
         enable_prefix_caching=False,
     )
     with download_progress() as progress:
-        return Engine.from_options(options, progress=progress)
+        return Engine.from_options(options, progress, grammars=False)
 
 
 def _report(engine: Engine, results: list[EngineResult]) -> dict[str, object]:

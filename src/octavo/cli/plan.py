@@ -119,7 +119,7 @@ def _memory_rows(found: Forecast) -> list[tuple[str, str, str]]:
         ("weights", size(need.weights), ""),
         ("KV cache", size(need.kv), f"{size(need.kv_per_token)} a token"),
         ("arena", size(need.arena), "values between operators"),
-        ("program", size(need.program), "Python, libraries, tokenizer"),
+        ("program", size(need.program), "Python, libraries, tokenizer, grammars"),
         ("total", size(need.total), f"of {size(need.available)} available: {fits}"),
         ("room for", f"{found.sequences:,}", f"requests of {load.context:,} tokens"),
     ]

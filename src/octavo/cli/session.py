@@ -102,7 +102,7 @@ class Session:
 
         options = choices.options(model)
         with download_progress() as progress:
-            engine = Engine.from_options(options, progress=progress)
+            engine = Engine.from_options(options, progress, grammars=False)
         return cls(engine, ONLY_ADAPTER if choices.lora is not None else "")
 
     @property

@@ -90,16 +90,18 @@ class Engine:
         options: EngineOptions,
         progress: Progress | None = None,
         report: Callable[[EnginePlan], None] | None = None,
+        grammars: bool = True,
     ) -> Engine:
         """Find, open, plan and compile a model.
 
         progress: called with (done_bytes, total_bytes, label) while the model is fetched.
         report: called with the memory plan before any weight is packed.
+        grammars: whether requests may have some; else the plan leaves them no memory.
         Raises ModelError, BackendError or MemoryPlanError saying what is wrong.
         """
         from octavo.engine.loading import engine_class, load
 
-        loaded = load(options, progress, report)
+        loaded = load(options, progress, report, grammars)
         return engine_class(cls, loaded[2])(*loaded)
 
     def check(self, request: Request) -> None:

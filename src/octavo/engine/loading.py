@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Backend, Executable, MemoryPlan
+from octavo.decoding.grammar_compiler import tree_bytes
 from octavo.engine.adapters import Reader
 from octavo.engine.options import EngineOptions
 from octavo.engine.planning import EnginePlan, plan_engine, size
@@ -57,10 +58,23 @@ class Opened:
     def name(self) -> str:
         return self.config.name or self.checkpoint.path.name
 
-    def plan(self, available: Memory) -> EnginePlan:
+    @property
+    def grammar_bytes(self) -> int:
+        """What grammars share, once there are any."""
+        return tree_bytes(self.config.vocab_size) if self.options.task == "generate" else 0
+
+    def plan(self, available: Memory, grammars: bool = True) -> EnginePlan:
         """Fit the KV cache beside the rest; see `plan_engine` for what it raises."""
         length, threads = self.config.context_length, self.settings.num_threads
-        plan = plan_engine(self.memory_plan, length, self.options, available, threads, self.name)
+        plan = plan_engine(
+            self.memory_plan,
+            length,
+            self.options,
+            available,
+            threads,
+            self.name,
+            self.grammar_bytes if grammars else 0,
+        )
         return replace(plan, notes=(*plan.notes, *self.checkpoint.notes, *self._about_adapters()))
 
     def read_adapter(self, path: str) -> Adapter:
@@ -110,10 +124,11 @@ def load(
     options: EngineOptions,
     progress: Progress | None = None,
     report: Callable[[EnginePlan], None] | None = None,
+    grammars: bool = True,
 ) -> Loaded:
     """The arguments of `Engine`; see `Engine.from_options`."""
     opened = open_model(options, progress)
-    plan = opened.plan(memory())
+    plan = opened.plan(memory(), grammars)
     if report is not None:
         report(plan)
     model = (opened.graph, opened.checkpoint, opened.config, opened.settings)

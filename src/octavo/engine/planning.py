@@ -19,6 +19,7 @@ class EnginePlan:
     """Bytes and counts of a planned engine; str() is the report people see.
 
     max_model_len: tokens of one request, prompt and output, that always fit.
+    grammar_bytes: what grammars share; 0 for an engine that is not to have any.
     notes: lines about the weights, such as what their storage format costs here.
     """
 
@@ -32,6 +33,7 @@ class EnginePlan:
     max_model_len: int
     num_threads: int
     memory: Memory
+    grammar_bytes: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -46,17 +48,18 @@ class EnginePlan:
 
     @property
     def total_bytes(self) -> int:
-        """Weights, arena and KV cache."""
-        return self.weight_bytes + self.arena_bytes + self.kv_bytes
+        """Weights, arena, KV cache and what grammars share."""
+        return self.weight_bytes + self.arena_bytes + self.kv_bytes + self.grammar_bytes
 
     def __str__(self) -> str:
-        memory = self.memory
+        memory, grammars = self.memory, self.grammar_bytes
         rows = [
             ("model", f"{self.model} on {self.backend}, {_count(self.num_threads, 'thread')}"),
             ("weights", size(self.weight_bytes)),
             ("arena", size(self.arena_bytes)),
             ("kv cache", f"{size(self.kv_bytes)}: {self.num_blocks:,} blocks of {self.block_size}"),
             ("", f"{self.kv_tokens:,} tokens, up to {self.max_model_len:,} a request"),
+            *([("grammars", f"{size(grammars)}, tokens by their bytes")] if grammars else ()),
             ("total", f"{size(self.total_bytes)} of {size(memory.available)} available"),
             ("limit", f"{size(memory.limit)} ({memory.source})"),
             *(("note", note) for note in self.notes),
@@ -71,11 +74,13 @@ def plan_engine(
     memory: Memory,
     num_threads: int,
     name: str,
+    grammar_bytes: int = 0,
 ) -> EnginePlan:
-    """Fit the KV cache beside weights and arena. Raises MemoryPlanError with the numbers if they
-    do not fit, InvalidParameterError if max_model_len exceeds the model's context."""
+    """Fit the KV cache beside weights, arena and what grammars share. Raises MemoryPlanError with
+    the numbers if they do not fit, InvalidParameterError if max_model_len exceeds the model's
+    context."""
     length = _wanted_length(context_length, options)
-    num_blocks = _num_blocks(plan, length, options, memory)
+    num_blocks = _num_blocks(plan, length, options, memory, grammar_bytes)
     capacity = num_blocks * options.block_size
     if options.max_model_len is not None and capacity < length:
         raise MemoryPlanError(
@@ -93,11 +98,12 @@ def plan_engine(
         max_model_len=min(length, capacity),
         num_threads=num_threads,
         memory=memory,
+        grammar_bytes=grammar_bytes,
         notes=plan.notes,
     )
     if result.total_bytes > memory.available:
         raise MemoryPlanError(
-            f"engine: {size(plan.weight_bytes)} of weights, {size(plan.arena_bytes)} of arena and "
+            f"engine: {_fixed(plan, grammar_bytes)} and "
             f"{size(result.kv_bytes)} of KV cache do not fit in {size(memory.available)} of "
             f"available memory ({memory.source} {size(memory.limit)}); "
             "choose a smaller model, or lower max_model_len, max_num_seqs or the KV size"
@@ -124,7 +130,9 @@ def _wanted_length(context_length: int, options: EngineOptions) -> int:
     return options.max_model_len
 
 
-def _num_blocks(plan: MemoryPlan, length: int, options: EngineOptions, memory: Memory) -> int:
+def _num_blocks(
+    plan: MemoryPlan, length: int, options: EngineOptions, memory: Memory, grammar_bytes: int
+) -> int:
     if options.num_kv_blocks is not None:
         return options.num_kv_blocks
     per_block = max(1, plan.kv_bytes_per_block)
@@ -132,7 +140,8 @@ def _num_blocks(plan: MemoryPlan, length: int, options: EngineOptions, memory: M
     if options.kv_cache_bytes is not None:
         num_blocks = options.kv_cache_bytes // per_block
     else:
-        free = max(0, memory.available - plan.weight_bytes - plan.arena_bytes)
+        fixed = plan.weight_bytes + plan.arena_bytes + grammar_bytes
+        free = max(0, memory.available - fixed)
         num_blocks = int(free * KV_SHARE) // per_block
         if options.max_model_len is not None:
             num_blocks = max(num_blocks, min(per_sequence, int(free * KV_SHARE_LIMIT) // per_block))
@@ -140,10 +149,16 @@ def _num_blocks(plan: MemoryPlan, length: int, options: EngineOptions, memory: M
     if num_blocks < 1:
         raise MemoryPlanError(
             f"engine: not one KV block of {size(per_block)} fits beside "
-            f"{size(plan.weight_bytes)} of weights and {size(plan.arena_bytes)} of arena in "
+            f"{_fixed(plan, grammar_bytes)} in "
             f"{size(memory.available)} of available memory; free some or choose a smaller model"
         )
     return num_blocks
+
+
+def _fixed(plan: MemoryPlan, grammar_bytes: int) -> str:
+    """What is taken beside the KV cache."""
+    shared = f", {size(grammar_bytes)} for grammars" if grammar_bytes else ""
+    return f"{size(plan.weight_bytes)} of weights, {size(plan.arena_bytes)} of arena{shared}"
 
 
 def _count(number: int, noun: str) -> str:

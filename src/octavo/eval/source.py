@@ -86,5 +86,5 @@ def open_source(
         num_kv_blocks=-(-context // EngineOptions.block_size),
         enable_prefix_caching=False,
     )
-    engine = Engine.from_options(options, progress, report)
+    engine = Engine.from_options(options, progress, report, grammars=False)
     return EngineSource(name or f"{model}, {weights} weights", engine)

@@ -64,7 +64,7 @@ def forecast(
     load = Load.of(opened.config.context_length, concurrency, context, output, reads_only)
     program = program_bytes(opened)
     free = memory().available + program if available is None else available
-    need = memory_need(opened, load, program, free)
+    need = memory_need(opened, load, program + opened.grammar_bytes, free)
     changes = tuple(advice(opened, load, need))
     return Forecast(
         model=opened.name,

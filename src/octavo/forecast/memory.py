@@ -14,7 +14,8 @@ from octavo.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes. program: Python, libraries and the tokenizer. available: what may be taken here."""
+    """Bytes. program: Python, libraries, the tokenizer, what grammars share. available: what may be
+    taken here."""
 
     weights: int
     arena: int

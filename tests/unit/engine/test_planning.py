@@ -16,9 +16,11 @@ MB = 10**6
 NEED = MemoryPlan(weight_bytes=100 * MB, arena_bytes=20 * MB, kv_bytes_per_block=MB)
 
 
-def plan(available: int = 1000 * MB, context: int = 1024, **options: Any) -> EnginePlan:
+def plan(
+    available: int = 1000 * MB, context: int = 1024, grammars: int = 0, **options: Any
+) -> EnginePlan:
     memory = Memory(limit=2 * available, available=available, source="cgroup")
-    return plan_engine(NEED, context, EngineOptions("m", **options), memory, 2, "tiny")
+    return plan_engine(NEED, context, EngineOptions("m", **options), memory, 2, "tiny", grammars)
 
 
 def test_kv_is_as_large_as_needed_but_a_quarter_of_what_is_free_at_most() -> None:
@@ -53,6 +55,14 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         plan(kv_cache_bytes=10)
     with pytest.raises(MemoryPlanError, match="2 blocks holds 64 tokens"):
         plan(num_kv_blocks=2, max_model_len=100)
+
+
+def test_what_grammars_share_is_kept_free() -> None:
+    assert plan(max_num_seqs=64, grammars=40 * MB).num_blocks == 210  # (1000 - 160) / 4
+    with pytest.raises(MemoryPlanError, match=r"arena, 40\.0 MB for grammars and 850\.0 MB of KV"):
+        plan(num_kv_blocks=850, grammars=40 * MB)
+    report = str(plan(max_num_seqs=2, grammars=40 * MB))
+    assert "grammars  40.0 MB, tokens by their bytes\ntotal     224.0 MB" in report
 
 
 def test_a_length_beyond_the_context_is_refused() -> None:
