@@ -107,6 +107,25 @@ async def test_abort_ends_the_stream(tiny_model: Path) -> None:
         await client.abort("unknown")
 
 
+async def test_one_sample_is_stopped_and_the_others_go_on(tiny_model: Path) -> None:
+    async with engine_process(tiny_model, "slow") as client:
+        await client.wait_ready()
+        counts, reasons = [0, 0, 0], {}
+        async for delta in client.stream(request("a", n=3, max_tokens=40, ignore_eos=True)):
+            counts[delta.index] += len(delta.token_ids)
+            if delta.finish_reason:
+                reasons[delta.index] = delta.finish_reason
+            if counts[1] == 2 and 1 not in reasons:
+                client.end_sample("a", 1)
+        assert reasons == {0: "length", 1: "stop", 2: "length"}
+        assert counts == [40, 2, 40]
+        stats = await client.stats()
+        assert stats.generation_tokens < 100  # the engine drew no more than it had begun
+        assert (stats.finished["stop"], stats.num_used_blocks) == (1, 0)
+        client.end_sample("a", 0)
+        client.end_sample("unknown", 0)
+
+
 async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     async with engine_process(tmp_path / "nothing.gguf") as client:
         with pytest.raises(ModelNotFoundError, match=r"nothing\.gguf"):

@@ -20,7 +20,10 @@ def delta(text: str, reason: Any = None) -> Delta:
     return Delta("r", 0, text, [1], None, reason)
 
 
-def generation(batches: list[list[Delta]]) -> Generation:
+ENDED: list[tuple[str, int]] = []
+
+
+def generation(batches: list[list[Delta]], n: int = 1) -> Generation:
     """Of a client that has these to say."""
 
     async def say(request: Request) -> AsyncGenerator[list[Delta]]:
@@ -28,10 +31,15 @@ def generation(batches: list[list[Delta]]) -> Generation:
             yield batch
 
     options = EngineOptions(model="none")
-    client = SimpleNamespace(batches=say, options=options)
+
+    def end(name: str, index: int) -> None:
+        ENDED.append((name, index))
+
+    ENDED.clear()
+    client = SimpleNamespace(batches=say, options=options, end_sample=end)
     serving: Any = SimpleNamespace(client=client, num_interactive=0)
     serving.metrics = Metrics(serving)
-    return Generation(serving, [Request("r", [1, 2], SamplingParams())], "prompt")
+    return Generation(serving, [Request("r", [1, 2], SamplingParams(n=n))], "prompt")
 
 
 async def shown(made: Generation) -> list[tuple[str, int]]:
@@ -45,6 +53,24 @@ async def shown(made: Generation) -> list[tuple[str, int]]:
 async def test_what_comes_together_is_yielded_together() -> None:
     made = generation([[delta("a"), delta("b")], [delta("c", "stop")]])
     assert await shown(made) == [("ab", 2), ("c", 3)]
+
+
+async def test_a_choice_that_is_ended_is_stopped_alone() -> None:
+    batches = [
+        [Delta("r", index, text, [1], None, reason) for index in (0, 1)]
+        for text, reason in (("a", None), ("b", None), ("c", "stop"))
+    ]
+    made = generation(batches, n=2)
+    shown = []
+    async for batch in made.batches():
+        shown += [(choice, one.text) for choice, one in batch]
+        if len(shown) == 2:
+            made.end_choice(1)
+    assert shown == [(0, "a"), (1, "a"), (0, "b"), (0, "c")]
+    assert made.num_output_tokens == 4
+    assert ENDED == [("r", 1)]
+    made.end_choice(0)  # nothing is left: the whole is stopped, as its reader goes
+    assert ENDED == [("r", 1)]
 
 
 async def test_one_by_one_for_exact_counts() -> None:

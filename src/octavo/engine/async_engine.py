@@ -94,6 +94,10 @@ class AsyncEngine:
         """End a request; its stream gets a last delta with finish_reason "abort"."""
         self._send(lambda engine: engine.abort(request_id))
 
+    def end_sample(self, request_id: str, index: int) -> None:
+        """End one sample; see `Engine.end_sample`."""
+        self._send(lambda engine: engine.end_sample(request_id, index))
+
     async def call(self, command: Callable[[Engine], object]) -> object:
         """Run a function on the engine between two steps and return its result."""
         loop = asyncio.get_running_loop()

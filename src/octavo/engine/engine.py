@@ -147,6 +147,15 @@ class Engine:
         if (state := self._requests.get(request_id)) is not None:
             self._pending += self._end(state, "abort")
 
+    def end_sample(self, request_id: str, index: int) -> None:
+        """End one sample of a request that has begun to answer, with finish reason "stop", as if
+        it were complete. Unknown and finished ones are ignored."""
+        state = self._requests.get(request_id)
+        if state is None or not state.told or not 0 <= index < len(state.samples):
+            return
+        if not state.samples[index].done:
+            self._pending.append(self._finish(state.samples[index], "stop"))
+
     def abort_all(self) -> None:
         """Abort every request."""
         for request_id in list(self._requests):

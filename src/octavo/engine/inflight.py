@@ -92,6 +92,13 @@ class InFlight:
             self._recall(live)
             live.abort()
 
+    def end_sample(self, name: str, index: int) -> None:
+        """End one sample of a request that has begun to answer; unknown names are ignored."""
+        if (live := self._live.get(name)) is not None and live.started:
+            live.end(index)
+            if live.number in self._sent:
+                self._send(m.EndSample(name, index))
+
     def forget(self, live: Live) -> None:
         """Its reader is done with it, or gone."""
         name = live.request.request_id

@@ -71,8 +71,9 @@ class Live:
         )
 
     def deliver(self, deltas: list[Delta]) -> None:
-        """What one step added; nothing after the end."""
-        if self.over:
+        """What one step added; nothing after the end, of the whole or of a sample."""
+        deltas = [delta for delta in deltas if not self._ended[delta.index]]
+        if self.over or not deltas:
             return
         if not self.started:
             self._first_token_s = time.monotonic()
@@ -106,6 +107,10 @@ class Live:
         self.deliver(
             [Delta(self.request.request_id, i, "", [], None, "abort") for i in open_samples]
         )
+
+    def end(self, index: int) -> None:
+        """End one sample, whatever an engine may still say of it."""
+        self.deliver([Delta(self.request.request_id, index, "", [], None, "stop")])
 
     async def take(self) -> list[Delta]:
         """Deltas since the last call; waits for some. Raises what `fail` was given."""

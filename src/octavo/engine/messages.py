@@ -42,6 +42,13 @@ class Abort(msgspec.Struct, tag=True, array_like=True):
     request_id: str
 
 
+class EndSample(msgspec.Struct, tag=True, array_like=True):
+    """Nobody wants more of one sample. Unknown ones are ignored."""
+
+    request_id: str
+    index: int
+
+
 class GetStats(msgspec.Struct, tag=True, array_like=True):
     """Answered by Stats with the same number, between two steps."""
 
@@ -60,7 +67,7 @@ class Shutdown(msgspec.Struct, tag=True, array_like=True):
     """Stop at once and exit."""
 
 
-Command = Add | Abort | GetStats | LoadAdapter | Shutdown
+Command = Add | Abort | EndSample | GetStats | LoadAdapter | Shutdown
 
 
 class Progress(msgspec.Struct, tag=True, array_like=True):

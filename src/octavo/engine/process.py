@@ -154,6 +154,11 @@ class EngineProcess:
         """Stop a request; its stream ends with finish reason "abort". Unknown ids are ignored."""
         self._inflight.abort(request_id)
 
+    def end_sample(self, request_id: str, index: int) -> None:
+        """Stop one sample of a request that has begun to answer; it ends with finish reason
+        "stop". Unknown ones are ignored."""
+        self._inflight.end_sample(request_id, index)
+
     async def stats(self, timeout_s: float = 5.0) -> EngineStats:
         """A snapshot from between two steps. Raises EngineError if none comes in time."""
         self._check_ready()

@@ -166,6 +166,8 @@ class Worker:
                 self._taken += 1
             case m.Abort(request_id):
                 self._engine.abort(request_id)
+            case m.EndSample(request_id, index):
+                self._engine.end_sample(request_id, index)
             case m.LoadAdapter(number, name, path):
                 self._link.send(m.AdapterDone(number, self._load_adapter(name, path)))
             case m.GetStats(number):

@@ -60,6 +60,9 @@ class EngineClient(Protocol):
         """Deltas of a request, those together that wait together; closing the generator aborts
         it."""
 
+    def end_sample(self, request_id: str, index: int) -> None:
+        """Stop one sample of a request that has begun to answer."""
+
     async def load_adapter(self, name: str, path: str) -> None:
         """Load an adapter under a name that is in `options.lora` from then on."""
 

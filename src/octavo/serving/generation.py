@@ -64,9 +64,12 @@ class Generation:
         return len(self.requests) * self._n
 
     def end_choice(self, choice: int) -> None:
-        """Show no more of a choice; once none is left the engine is stopped."""
+        """Show no more of a choice; the engine stops it."""
         self._open.discard(choice)
         self._is_cut = True
+        if self._open:  # else the whole is stopped
+            place, index = divmod(choice, self._n)
+            self._serving.client.end_sample(self.requests[place].request_id, index)
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
         """(choice, delta) as they come; else as `batches`."""

@@ -39,6 +39,10 @@ class LocalClient:
             async for delta in deltas:
                 yield [delta]
 
+    def end_sample(self, request_id: str, index: int) -> None:
+        """Stop one sample of a request."""
+        self._engine.end_sample(request_id, index)
+
     async def load_adapter(self, name: str, path: str) -> None:
         """Load an adapter."""
         await self._engine.call(lambda engine: engine.adapters.load(name, path))

@@ -74,6 +74,18 @@ async def test_samples_end_one_by_one(engine: AsyncEngine) -> None:
     assert sorted(d.index for d in deltas) == [0, 0, 1, 1]
 
 
+async def test_one_sample_is_stopped(engine: AsyncEngine, gate: Gate) -> None:
+    gate.allow(4)
+    counts = [0, 0]
+    async for delta in engine.stream(request("a", [1, 2], n=2, max_tokens=100)):
+        counts[delta.index] += len(delta.token_ids)
+        if counts[1] == 1:
+            engine.end_sample("a", 1)
+            gate.allow()
+    assert counts[0] == 100
+    assert counts[1] < 100
+
+
 async def test_errors_come_before_the_first_delta(engine: AsyncEngine, gate: Gate) -> None:
     with pytest.raises(PromptTooLongError):
         await anext(engine.stream(request("a", [1] * 500)))

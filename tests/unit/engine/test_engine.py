@@ -173,6 +173,34 @@ def test_abort_frees_blocks_before_the_next_step() -> None:
     drain(engine)
 
 
+def test_a_sample_ends_alone() -> None:
+    engine = null_engine()
+    engine.add_request(request("a", [1] * 6, n=3, max_tokens=6))
+    engine.end_sample("a", 1)  # it has not begun
+    engine.step()
+    engine.step()
+    held = engine.stats().num_used_blocks
+    for name, index in (("a", 1), ("a", 1), ("a", 3), ("a", -1), ("nobody", 0)):
+        engine.end_sample(name, index)
+    assert engine.stats().num_used_blocks < held
+    deltas = drain(engine)
+    reasons = {d.index: d.finish_reason for d in deltas if d.finish_reason}
+    assert reasons == {0: "length", 1: "stop", 2: "length"}
+    assert [d.metrics is not None for d in deltas if d.finish_reason] == [False, False, True]
+    assert engine.stats().generation_tokens == 6 + 2 + 6
+    assert engine.stats().num_used_blocks == 0
+
+
+def test_the_last_sample_ended_ends_the_request() -> None:
+    engine = null_engine()
+    engine.add_request(request("a", [1] * 6, n=2, max_tokens=50))
+    engine.step()
+    engine.end_sample("a", 0)
+    engine.end_sample("a", 1)
+    assert [d.metrics is not None for d in drain(engine)] == [False, True]
+    assert engine.stats().num_used_blocks == 0
+
+
 def test_abort_reaches_waiting_and_finished_requests() -> None:
     engine = null_engine(max_num_seqs=1)
     engine.add_request(request("a", [1], max_tokens=2))

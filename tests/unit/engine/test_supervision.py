@@ -114,6 +114,21 @@ async def test_a_reader_that_keeps_up_is_never_dropped() -> None:
         assert [d.text for d in await stream.take()] == ["some text"]
 
 
+async def test_an_ended_sample_says_no_more() -> None:
+    stream = live(n=2)
+    stream.deliver([delta("a", 0), delta("b", 1)])
+    stream.end(1)
+    stream.deliver([delta("c", 0), delta("d", 1)])
+    found = [(d.index, d.text, d.finish_reason) for d in await stream.take()]
+    assert found == [(0, "a", None), (1, "b", None), (1, "", "stop"), (0, "c", None)]
+    resumption = stream.resumed().resumption
+    assert resumption is not None
+    assert resumption.ended == [False, True]
+    stream.deliver([delta("e", 0, "stop"), delta("f", 1, "length")])
+    assert [d.text for d in await stream.take()] == ["e"]
+    assert stream.over
+
+
 async def test_fail_wakes_the_reader() -> None:
     stream = live()
     task = asyncio.ensure_future(stream.take())
