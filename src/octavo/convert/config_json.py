@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from octavo.convert.conventions import Conventions
+from octavo.convert.folder_families import family_keys
+from octavo.convert.json_values import shortest
 from octavo.errors import UnsupportedError
 from octavo.models import ModelConfig, RopeConfig
 from octavo.models.rope import inverse_frequencies
@@ -17,12 +19,6 @@ _ACTIVATIONS = {
     "gelu": "gelu_pytorch_tanh",
     "gelu_erf": "gelu",
     "relu": "relu",
-}
-_LAYER_EPS = {
-    "cohere2": "layer_norm_eps",
-    "stablelm": "layer_norm_eps",
-    "gptneox": "layer_norm_eps",
-    "starcoder2": "norm_epsilon",
 }
 _GPT2 = {
     "hidden_size": "n_embd",
@@ -50,7 +46,8 @@ def config_json(
     Raises UnsupportedError for a rotary scaling that config.json cannot say.
     """
     keys = _common(config, conventions, tensors, dtype)
-    keys |= _rope(config, factors) | _own_keys(config, tensors)
+    keys |= _rope(config, factors)
+    keys |= family_keys(config, conventions.model_type(config), tensors)
     if config.architecture == "gpt2":
         keys = {_GPT2.get(k, k): v for k, v in keys.items() if k not in _NOT_IN_GPT2}
         keys["activation_function"] = "gelu_new"
@@ -60,7 +57,8 @@ def config_json(
 def _common(
     c: ModelConfig, conventions: Conventions, tensors: Collection[str], dtype: str
 ) -> dict[str, Any]:
-    eps = "rms_norm_eps" if c.norm_kind == "rms" else _LAYER_EPS.get(c.architecture, "rms_norm_eps")
+    eps = "rms_norm_eps" if c.norm_kind == "rms" else "layer_norm_eps"
+    eps = "norm_epsilon" if c.architecture == "starcoder2" else eps
     ends: Any = list(c.eos_token_ids) if len(c.eos_token_ids) > 1 else None
     return {
         "architectures": [conventions.transformers_class(c)],
@@ -80,11 +78,6 @@ def _common(
         "eos_token_id": ends or next(iter(c.eos_token_ids), None),
         "torch_dtype": dtype,
     }
-
-
-def shortest(value: float) -> float:
-    """The shortest decimal that is the same number in single precision: 1e-6, not 9.9999999e-7."""
-    return float(str(np.float32(value)))
 
 
 def _rope(c: ModelConfig, factors: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +109,8 @@ def _scaling(c: ModelConfig, factors: Mapping[str, Any]) -> dict[str, Any] | Non
     if rope.scaling == "yarn":
         scaling["original_max_position_embeddings"] = int(p["original_context"])
         scaling |= {k: p[k] for k in ("beta_fast", "beta_slow", "attention_factor") if k in p}
+        if not p.get("truncate", 1.0):
+            scaling["truncate"] = False
     if rope.scaling == "longrope":
         scaling |= {
             "type": "longrope",
@@ -162,60 +157,3 @@ def _llama3_guesses(factor: float, context: int) -> Iterator[dict[str, float]]:
                 "high_freq_factor": high,
                 "original_context": float(original),
             }
-
-
-def _own_keys(c: ModelConfig, tensors: Collection[str]) -> dict[str, Any]:
-    """The keys of one family each."""
-    biased = "blk.0.attn_q.bias" in tensors
-    scalar = None if c.attention_scale is None else shortest(c.attention_scale**-2)
-    caps = {
-        "attn_logit_softcapping": c.attention_softcap,
-        "final_logit_softcapping": c.logit_softcap,
-    }
-    gemma = {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": scalar or c.head_dim,
-    }
-    slides = {"sliding_window": c.sliding_window, "layer_types": _layer_types(c)}
-    own: dict[str, dict[str, Any]] = {
-        "llama": {
-            "attention_bias": biased,
-            "mlp_bias": "blk.0.ffn_up.bias" in tensors,
-            "sliding_window": c.sliding_window,
-        },
-        "smollm3": {"no_rope_layers": [int(c.rotates(i)) for i in range(c.num_layers)]},
-        "granite": {
-            "embedding_multiplier": shortest(c.embedding_scale),
-            "residual_multiplier": shortest(c.residual_scale),
-            "attention_multiplier": shortest(c.attention_scale or c.head_dim**-0.5),
-            "logits_scaling": shortest(1.0 / c.logit_scale),
-            "attention_bias": biased,
-        },
-        "qwen2": {"use_sliding_window": False},
-        "gemma": {"hidden_activation": "gelu_pytorch_tanh"},
-        "gemma2": {**gemma, **caps, **slides},
-        "gemma3": {
-            **gemma,
-            **caps,
-            **slides,
-            "rope_local_base_freq": shortest(c.rope_local.base) if c.rope_local else None,
-        },
-        "phi3": {"sliding_window": c.sliding_window},
-        "olmo2": slides,
-        "exaone4": slides,
-        "glm4": {"attention_bias": biased},
-        "cohere2": {**slides, "logit_scale": shortest(c.logit_scale), "attention_bias": biased},
-        "starcoder2": {"sliding_window": c.sliding_window, "use_bias": biased},
-        "stablelm": {"use_qkv_bias": biased, "use_parallel_residual": False},
-        "gptneox": {
-            "use_parallel_residual": c.parallel_blocks,
-            "attention_bias": "blk.0.attn_qkv.bias" in tensors,
-        },
-    }
-    return own.get(c.architecture, {})
-
-
-def _layer_types(c: ModelConfig) -> list[str] | None:
-    if c.sliding_window is None or not c.sliding_layers:
-        return None
-    return ["sliding_attention" if slides else "full_attention" for slides in c.sliding_layers]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from octavo.models import MixtureConfig, ModelConfig, RopeConfig
+from octavo.convert.gguf_families import family_keys
+from octavo.models import ModelConfig, RopeConfig
 from octavo.models.rope import inverse_frequencies, magnitude
 from octavo.weights import Tensor
 from octavo.weights.tensor import float32_tensor
@@ -18,9 +18,7 @@ FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
 
 def gguf_keys(config: ModelConfig, architecture: str, scheme: str) -> dict[str, Any]:
     """All keys but the tokenizer's. scheme: what most weights are stored in."""
-    named = {**_sizes(config), **_rope(config.rope), **_own_keys(config)}
-    if config.mixture is not None:
-        named |= _mixture(config.architecture, config.mixture)
+    named = {**_sizes(config), **_rope(config.rope), **family_keys(config, architecture)}
     return {
         "general.architecture": architecture,
         "general.type": "model",
@@ -66,16 +64,6 @@ def _sizes(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _mixture(family: str, m: MixtureConfig) -> dict[str, Any]:
-    """How a family routes goes without saying. Mixtral's experts have the size of its MLP."""
-    return {
-        "expert_count": m.num_experts,
-        "expert_used_count": m.routing.top_k,
-        "expert_feed_forward_length": m.hidden_size if family != "llama" else None,
-        "expert_shared_feed_forward_length": m.shared_size or None,
-    }
-
-
 def _rope(rope: RopeConfig) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "rope.freq_base": float(rope.base),
@@ -89,39 +77,3 @@ def _rope(rope: RopeConfig) -> dict[str, Any]:
     if rope.scaling == "longrope":
         keys["rope.scaling.attn_factor"] = float(magnitude(rope))
     return keys
-
-
-def _own_keys(c: ModelConfig) -> Mapping[str, Any]:
-    """The keys of one family each."""
-    granite = {
-        "embedding_scale": c.embedding_scale,
-        "residual_scale": c.residual_scale,
-        "attention.scale": c.attention_scale,
-        "logit_scale": 1.0 / c.logit_scale,
-    }
-    own: dict[str, dict[str, Any]] = {
-        "granite": granite,
-        "granitemoe": granite,
-        "gemma2": _softcaps(c),
-        "gemma3": {
-            **_softcaps(c),
-            "rope.freq_base_swa": c.rope_local.base if c.rope_local else None,
-            "attention.sliding_window_pattern": _pattern(c),
-        },
-        "olmo2": {"attention.sliding_window_pattern": _pattern(c)},
-        "exaone4": {"attention.sliding_window_pattern": _pattern(c)},
-        "cohere2": {"logit_scale": c.logit_scale},
-        "gptneox": {"use_parallel_residual": c.parallel_blocks},
-    }
-    return own.get(c.architecture, {})
-
-
-def _softcaps(c: ModelConfig) -> dict[str, Any]:
-    return {
-        "attn_logit_softcapping": c.attention_softcap,
-        "final_logit_softcapping": c.logit_softcap,
-    }
-
-
-def _pattern(c: ModelConfig) -> Any:
-    return np.array(c.sliding_layers, np.bool_) if c.sliding_layers else None

@@ -24,11 +24,19 @@ def same_ids(before: Tokenizer, after: Tokenizer | None, what: str) -> None:
     """Raise UnsupportedError where `after`, read back from what is about to be written, gives a
     probe other ids."""
     for text in PROBES:
-        wanted = before.encode(text)
-        got = after.encode(text) if after is not None else []
+        wanted = _ids(before, text)
+        got = _ids(after, text) if after is not None else []
         if got != wanted:
             at = next((i for i, (a, b) in enumerate(zip(got, wanted, strict=False)) if a != b), 0)
             raise UnsupportedError(
                 f"convert: the tokenizer cannot be said as {what}: {text[:40]!r} would become"
                 f" {got[at : at + 6]} where it is {wanted[at : at + 6]} (from token {at} on)"
             )
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Of the text; of an encoder's tokenizer, which ends texts, of a pair with it besides."""
+    ids = tokenizer.encode(text)
+    if tokenizer.special.suffix_ids:
+        ids += tokenizer.encode_pair("a", text)[0]
+    return ids

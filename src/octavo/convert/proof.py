@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.convert.conventions import conventions_of
+from octavo.convert.sentence_files import lost_settings
 from octavo.errors import UnsupportedError
-from octavo.models import ModelConfig, RopeConfig, config_from
+from octavo.models import EncoderConfig, ModelConfig, RopeConfig, config_from
 from octavo.models.rope import inverse_frequencies, magnitude
 from octavo.weights import Checkpoint, Tensor, dequantize
 
-_OTHERWISE = ("name", "rope", "rope_local", "norm_unit_offset", "eos_token_ids")
+_OTHERWISE = ("architecture", "name", "rope", "rope_local", "norm_unit_offset", "eos_token_ids")
 """Fields that are compared in another way, or that the formats spell differently."""
 TOLERANCE = 1e-6
 """GGUF's real numbers are single precision."""
@@ -31,6 +33,12 @@ def prove_same(before: Checkpoint, after: Checkpoint) -> None:
         for f in fields(ModelConfig)
         if f.name not in _OTHERWISE and not _close(_value(old, f.name), _value(new, f.name))
     ]
+    lost += lost_settings(before, after, old)
+    formats = conventions_of(old, before)
+    if not formats.pairs and old.rope.interleaved != new.rope.interleaved:
+        lost.append("rope: other elements of a head would be rotated together")
+    if formats.architecture != conventions_of(new, after).architecture:
+        lost.append(f"architecture: {old.architecture} would become {new.architecture}")
     lost += [
         f"{kind}: rotary frequencies would change"
         for kind in ("rope", "rope_local")
@@ -51,10 +59,22 @@ def _value(config: ModelConfig, name: str) -> Any:
         return tuple(config.window_of(i) is not None for i in range(config.num_layers))
     if name == "ropeless_layers":
         return tuple(not config.rotates(i) for i in range(config.num_layers))
+    if name == "encoder" and config.encoder is not None:
+        return _read_of(config.encoder)
+    if name == "bos_token_id" and config.encoder is not None:
+        return None  # begins a text by the tokenizer alone
     if name == "mixture" and config.mixture is not None:
         dense = tuple(not config.mixture.in_layer(i) for i in range(config.num_layers))
         return replace(config.mixture, dense_layers=dense)
     return getattr(config, name)
+
+
+def _read_of(encoder: EncoderConfig) -> EncoderConfig:
+    """What has an effect: of heads only where there are labels. Rows of positions that belong to
+    padding are cut away in GGUF."""
+    if encoder.num_labels:
+        return replace(encoder, position_offset=0)
+    return EncoderConfig(num_types=encoder.num_types)
 
 
 def _close(old: Any, new: Any) -> bool:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from octavo.convert.config_json import config_json
-from octavo.convert.conventions import Conventions, conventions_of
+from octavo.convert.conventions import MODEL_TYPE_KEY, Conventions, conventions_of
 from octavo.convert.gguf_keys import gguf_keys, rope_tensors
+from octavo.convert.groups import grouped, ungrouped, with_first_rows
 from octavo.convert.proof import prove_same
-from octavo.convert.tensors import FLOATS, Bytes, Turner, as_scheme, stacked
+from octavo.convert.sentence_files import extra_texts, folder_extras, pooling_keys
+from octavo.convert.tensors import FLOATS, Bytes, Turner, as_scheme, exact_key
 from octavo.convert.tokenizer_to_gguf import tokenizer_keys
 from octavo.convert.tokenizer_to_json import tokenizer_files
-from octavo.errors import FormatError, InvalidParameterError, UnsupportedError
+from octavo.errors import FormatError, InvalidParameterError
 from octavo.models import ModelConfig, config_from
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
@@ -73,10 +76,25 @@ class Conversion:
     def __init__(
         self, checkpoint: Checkpoint, config: ModelConfig, dtype: str, progress: Progress | None
     ) -> None:
-        self.checkpoint, self.config, self.progress = stacked(checkpoint, config), config, progress
+        self.source, self.config, self.progress = checkpoint, config, progress
         self.scheme = None if dtype == "auto" else dtype.upper()
-        self.conventions: Conventions = conventions_of(config)
+        self.conventions: Conventions = conventions_of(config, checkpoint)
         self.turner = Turner(config, self.conventions)
+        regroup = ungrouped if checkpoint.format == "gguf" else grouped
+        self.checkpoint = regroup(checkpoint, config)
+        if checkpoint.format == "gguf":
+            self._restore_first_rows()
+
+    def _restore_first_rows(self) -> None:
+        """RoBERTa's positions of padding, which its GGUF file keeps beside the table."""
+        kept = self.checkpoint.metadata.get(exact_key("position_embd.weight"))
+        hidden, encoder = self.config.hidden_size, self.config.encoder
+        if encoder is None or not isinstance(kept, np.ndarray) or kept.size % hidden:
+            return
+        first = np.asarray(kept, np.float32).reshape(-1, hidden)
+        encoder = replace(encoder, position_offset=len(first))
+        self.config = replace(self.config, encoder=encoder)
+        self.checkpoint = with_first_rows(self.checkpoint, first)
 
     def to_gguf(self, target: Path) -> None:
         """Header first; tensors are made when their turn comes."""
@@ -92,16 +110,11 @@ class Conversion:
         entries = [self._entry(tensor) for tensor in tensors.values()]
         entries += [TensorEntry(t.name, t.shape, t.scheme) for t in made.values()]
         metadata = self._metadata(entries)
-        prove_same(self.checkpoint, _header_twin(target, metadata, entries, made))
+        prove_same(self.source, _header_twin(target, metadata, entries, made))
         return metadata, entries, made
 
     def to_folder(self, target: Path) -> None:
         """Config and tokenizer first, then the weights."""
-        if self.config.mixture is not None:
-            raise UnsupportedError(
-                f"convert: {self.config.name} is a mixture of experts, which a GGUF file stacks;"
-                " those are converted to GGUF only"
-            )
         if self.scheme == "Q8_0":
             raise InvalidParameterError("dtype", "a folder holds f32, f16 or bf16, not q8_0")
         texts, stored = self.folder_header(target)
@@ -126,8 +139,10 @@ class Conversion:
             _TORCH[floats.most_common(1)[0][0] if floats else "F32"],
         )
         tensors = {tensor.name: tensor for _, tensor in stored.values()}
-        prove_same(self.checkpoint, Checkpoint(target, "safetensors", config, tensors, 0))
-        texts = tokenizer_files(self.checkpoint.metadata)
+        extras = folder_extras(self.source, self.config)
+        after = Checkpoint(target, "safetensors", config, tensors, 0, extras=dict(extras))
+        prove_same(self.source, after)
+        texts = tokenizer_files(self.checkpoint.metadata) | extra_texts(extras)
         whole = {**config, **(more or {})}
         texts["config.json"] = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
         return texts, stored
@@ -168,13 +183,29 @@ class Conversion:
             **gguf_keys(self.config, self.conventions.architecture, most),
             **(tokenizer or self._bare_ids()),
             **self.turner.exact_norms(self.checkpoint),
+            **self._encoder_keys(),
+            **pooling_keys(self.source, self.config, self.conventions.architecture),
         }
+
+    def _encoder_keys(self) -> dict[str, Any]:
+        """What GGUF files of encoders say outside their architecture's keys."""
+        encoder = self.config.encoder
+        if encoder is None:
+            return {}
+        shared = self.conventions.model_type(self.config) if self.conventions.shared else None
+        table = self.source.tensors.get("position_embd.weight")
+        offset, keys = encoder.position_offset, dict[str, Any]()
+        if offset and table is not None:
+            keys[exact_key(table.name)] = dequantize(table)[:offset].reshape(-1)
+        types = max(encoder.num_types, 1)  # llama.cpp wants at least one
+        return {MODEL_TYPE_KEY: shared, "tokenizer.ggml.token_type_count": types, **keys}
 
     def _bare_ids(self) -> dict[str, Any]:
         """Without a tokenizer: what config.json says of begin and end."""
         ids = {"bos_token_id": self.config.bos_token_id}
         ids |= dict(zip(("eos_token_id", "eot_token_id"), self.config.eos_token_ids, strict=False))
-        return {f"tokenizer.ggml.{key}": id_ for key, id_ in ids.items() if id_ is not None}
+        given = {f"tokenizer.ggml.{key}": id_ for key, id_ in ids.items() if id_ is not None}
+        return {"tokenizer.ggml.model": "none", **given}
 
     def _gguf_data(
         self,
@@ -196,11 +227,12 @@ class Conversion:
     def _stored(self) -> Iterator[tuple[StoredTensor, Tensor]]:
         """What the folder holds of each tensor. A head that is the embedding again is left out."""
         model_type = self.conventions.model_type(self.config)
-        tensors = self.checkpoint.tensors
+        tensors, encoder = self.checkpoint.tensors, self.config.encoder
+        bare = encoder is not None and not encoder.num_labels
         for name, tensor in tensors.items():
             if _is_rope(name) or (name == "output.weight" and _is_tied(tensors)):
                 continue
-            stored = stored_name(name, model_type)
+            stored = stored_name(name, model_type, tensors, bare=bare)
             if stored is None:
                 raise FormatError(
                     f"{self.checkpoint.path}: tensor '{name}' has no name in a Hugging Face folder"

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.convert.conventions import Conventions
-from octavo.models import ModelConfig, fit_tensors
+from octavo.models import ModelConfig
+from octavo.models.fused import by_head_order
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize
 from octavo.weights.tensor import float32_tensor
 
@@ -26,11 +27,6 @@ def exact_key(name: str) -> str:
     """Metadata key of a unit norm's weights without the 1, float32, where float32 cannot add it
     and take it away again."""
     return f"octavo.exact.{name}"
-
-
-def stacked(checkpoint: Checkpoint, config: ModelConfig) -> Checkpoint:
-    """The checkpoint with the experts of a folder as GGUF holds them, one tensor a layer."""
-    return checkpoint if config.mixture is None else fit_tensors(config, checkpoint)
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,7 @@ class Turner:
             rows = np.arange(tensor.shape[0]).reshape(-1, 2, c.head_dim // 2)
             return rows.swapaxes(1, 2).reshape(-1)
         if self.conventions.by_head and part == "attn_qkv":
-            rows = np.arange(tensor.shape[0]).reshape(c.num_heads, 3, c.head_dim)
-            return rows.swapaxes(0, 1).reshape(-1)
+            return by_head_order(c)
         return None
 
 

@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from octavo.convert.encoder_tokenizers import (
+    begin_and_end,
+    unigram_entries,
+    unigram_keys,
+    wordpiece_keys,
+)
 from octavo.convert.pretokenizer import rule_name, steps
 from octavo.convert.probes import same_ids
 from octavo.errors import FormatError, UnsupportedError
 from octavo.tokenizer.base import Tokenizer
-from octavo.tokenizer.gguf import from_gguf
+from octavo.tokenizer.gguf import MIDDLE_KEY, from_gguf
 from octavo.tokenizer.huggingface import from_folder, read_object, read_templates
 from octavo.tokenizer.pieces import SPACE_MARK, spm_byte_value
 from octavo.tokenizer.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
@@ -34,24 +40,31 @@ def tokenizer_keys(
         return {}
     json = read_object(folder / "tokenizer.json")
     model = json.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
-        kind = model.get("type") if isinstance(model, dict) else model
+    kind = model.get("type", "BPE") if isinstance(model, dict) else model
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise UnsupportedError(
             f"convert: {folder / 'tokenizer.json'}: a model of type {kind!r:.40} is not converted;"
-            " expected BPE"
+            f" expected one of {', '.join(_KINDS)}"
         )
     pieces, types = _vocabulary(json, vocab_size, folder)
-    keys = _byte_level(json) if _is_byte_level(json) else _spm(json, pieces, types)
     keys = {
         "tokenizer.ggml.tokens": pieces,
         "tokenizer.ggml.token_type": types,
-        **keys,
+        **_KINDS[kind](json, pieces, types),
         **_special(own, generation_config),
         **_templates(folder),
     }
-    twin = from_gguf(keys)
-    same_ids(own, twin, "GGUF")
+    keys = {key: value for key, value in keys.items() if value is not None}
+    _keep_middle(own, keys)
+    same_ids(own, from_gguf(keys), "GGUF")
     return keys
+
+
+def _keep_middle(own: Tokenizer, keys: dict[str, Any]) -> None:
+    """What stands between the texts of a pair, where the kind of tokenizer does not say it."""
+    wanted, twin = own.special.between_ids, from_gguf(keys)
+    if own.special.suffix_ids and twin is not None and twin.special.between_ids != wanted:
+        keys[MIDDLE_KEY] = np.array(wanted, np.int32)
 
 
 def merge_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -65,6 +78,15 @@ def merge_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
+def _bpe(
+    json: Mapping[str, Any], pieces: list[str], types: np.ndarray[Any, np.dtype[np.int32]]
+) -> dict[str, Any]:
+    return _byte_level(json) if _is_byte_level(json) else _spm(json, pieces, types)
+
+
+_KINDS = {"BPE": _bpe, "WordPiece": wordpiece_keys, "Unigram": unigram_keys}
+
+
 def _is_byte_level(json: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "ByteLevel" for step in steps(json.get("decoder")))
 
@@ -73,6 +95,8 @@ def _vocabulary(
     json: Mapping[str, Any], vocab_size: int, folder: Path
 ) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
     vocab = json["model"].get("vocab", {})
+    if json["model"].get("type") == "Unigram":
+        vocab = unigram_entries(json["model"])
     added = [token for token in json.get("added_tokens", []) if isinstance(token, dict)]
     texts = {id_: text for text, id_ in vocab.items()} | {t["id"]: t["content"] for t in added}
     highest = max(texts, default=-1)
@@ -136,7 +160,7 @@ def _prefixes_space(json: Mapping[str, Any]) -> bool:
 
 
 def _special(own: Tokenizer, generation_config: Mapping[str, Any]) -> dict[str, Any]:
-    special, keys = own.special, dict[str, Any]()
+    special, keys = own.special, begin_and_end(own) if own.special.suffix_ids else {}
     named = {"unknown": "unk_token", "padding": "pad_token"}
     for name, role in named.items():
         ids = own.encode(special.named.get(role, ""), add_special_tokens=False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from octavo.convert.encoder_tokenizers import unigram_parts, wordpiece_parts
 from octavo.convert.pretokenizer import byte_level, pre_tokenizer
 from octavo.convert.probes import same_ids
 from octavo.errors import UnsupportedError
@@ -171,7 +172,7 @@ def _merges(vocabulary: Vocabulary) -> list[list[str]]:
     return [[left, right] for *_, left, right in found]
 
 
-_PARTS = {"gpt2": _byte_level, "llama": _spm}
+_PARTS = {"gpt2": _byte_level, "llama": _spm, "bert": wordpiece_parts, "t5": unigram_parts}
 
 
 def _post_processor(own: Tokenizer, vocabulary: Vocabulary, bare: Any) -> Any:
@@ -179,19 +180,21 @@ def _post_processor(own: Tokenizer, vocabulary: Vocabulary, bare: Any) -> Any:
     before, after = own.special.prefix_ids, own.special.suffix_ids
     if not before and not after:
         return bare
-    names = {id_: vocabulary.pieces[id_] for id_ in (*before, *after)}
+    middle = own.special.between_ids
+    has_types = vocabulary.get("token_type_count", 1) == 2
+    names = {id_: vocabulary.pieces[id_] for id_ in (*before, *middle, *after)}
 
-    def part(id_: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": names[id_], "type_id": 0}}
+    def special(ids: Iterable[int], kind: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": names[id_], "type_id": kind}} for id_ in ids]
 
-    def text(name: str) -> list[dict[str, Any]]:
-        body = {"Sequence": {"id": name, "type_id": 0}}
-        return [*map(part, before), body, *map(part, after)]
+    def text(name: str, kind: int = 0) -> list[dict[str, Any]]:
+        return [{"Sequence": {"id": name, "type_id": kind}}]
 
+    first, second = [*special(before), *text("A")], int(has_types)
     template = {
         "type": "TemplateProcessing",
-        "single": text("A"),
-        "pair": text("A") + text("B"),
+        "single": [*first, *special(after)],
+        "pair": [*first, *special(middle), *text("B", second), *special(after, second)],
         "special_tokens": {
             name: {"id": name, "ids": [id_], "tokens": [name]} for id_, name in names.items()
         },

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.convert.groups import grouped
 from octavo.convert.run import gguf_header
-from octavo.convert.tensors import Turner, as_scheme, stacked
+from octavo.convert.tensors import Turner, as_scheme
 from octavo.weights import SCHEMES, Checkpoint, Scheme, Tensor, dequantize
 from octavo.weights.tensor import DerivedTensor
 
@@ -42,7 +43,7 @@ def gguf_view(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     turner, metadata, entries, made = gguf_header(checkpoint)
     tensors: dict[str, Tensor] = dict(made)
-    stored = stacked(checkpoint, turner.config).tensors
+    stored = grouped(checkpoint, turner.config).tensors
     for entry in entries:
         if entry.name not in made:
             origin = _Turned(turner, stored[entry.name])

@@ -3,7 +3,7 @@
 No kernel, no device and no request in here.
 """
 
-from octavo.models.config import EncoderConfig, MixtureConfig, ModelConfig, RopeConfig
+from octavo.models.config import EncoderConfig, LatentConfig, MixtureConfig, ModelConfig, RopeConfig
 from octavo.models.pooling import EmbeddingSettings, embedding_settings, pooling_of
 from octavo.models.registry import FAMILIES, Family, build_graph, config_from, fit_tensors
 
@@ -12,6 +12,7 @@ __all__ = [
     "EmbeddingSettings",
     "EncoderConfig",
     "Family",
+    "LatentConfig",
     "MixtureConfig",
     "ModelConfig",
     "RopeConfig",

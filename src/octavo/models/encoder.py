@@ -81,6 +81,8 @@ def encoder_config(source: Source, **settings: Any) -> EncoderConfig:
         got = list(labels.shape)
         raise FormatError(f"{source.checkpoint.path}: '{_LABELS}': got {got}, expected [labels, n]")
     num_labels = 0 if labels is None else labels.shape[0]
+    if source.is_gguf and source.has("classifier.activation"):
+        settings["head_activation"] = _head_activation(source)
     return EncoderConfig(num_labels=num_labels, sigmoid=_sigmoid(source), **settings)
 
 
@@ -94,8 +96,21 @@ def _check_task(source: Source) -> None:
         )
 
 
+_HEAD_ACTIVATIONS = ("tanh", "relu", "gelu", "gelu_erf", "silu")
+
+
+def _head_activation(source: Source) -> str:
+    """By a key that `octavo convert` writes where it is not the architecture's usual one."""
+    name = source.text("classifier.activation")
+    if name not in _HEAD_ACTIVATIONS:
+        raise source.error("classifier.activation", name, ", ".join(_HEAD_ACTIVATIONS))
+    return name
+
+
 def _sigmoid(source: Source) -> bool:
     """sentence-transformers' settings in config.json, old or new; else as it does by default."""
+    if source.is_gguf:
+        return not source.has("classifier.sigmoid") or source.flag("classifier.sigmoid")
     old = "sbert_ce_default_activation_function"
     named = source.table("sentence_transformers").get("activation_fn", source.get(old))
     if named is None:

@@ -18,7 +18,8 @@ from octavo.weights.tensor import Checkpoint, Tensor
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     """Old and new layout say the number of KV heads differently."""
     if source.is_gguf:
-        return replace(config, activation="gelu_erf", norm_kind="layer", parallel_blocks=True)
+        parallel = "blk.0.ffn_norm.weight" not in source.checkpoint.tensors
+        return replace(config, activation="gelu_erf", norm_kind="layer", parallel_blocks=parallel)
     if source.flag("alibi"):
         raise UnsupportedError(
             f"{source.checkpoint.path}: 'alibi' is true, expected false: positions as a bias of "

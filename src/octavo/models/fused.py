@@ -30,12 +30,17 @@ def split_gate_up(config: ModelConfig, tensors: Tensors) -> Tensors:
 def split_qkv_by_head(config: ModelConfig, tensors: Tensors) -> Tensors:
     """The same where the query heads of a KV head are followed by its k and its v: Falcon's own
     files, and GPT-NeoX's, in which each query head has a KV head."""
+    order = by_head_order(config)
+    return split_qkv(config, {name: _ordered(name, t, order) for name, t in tensors.items()})
+
+
+def by_head_order(config: ModelConfig) -> NDArray[np.intp]:
+    """order[i]: the row of such a file that is row i of all q, then all k, then all v."""
     group, dim = config.num_heads // config.num_kv_heads, config.head_dim
     place = np.arange((config.num_heads + 2 * config.num_kv_heads) * dim)
     heads = place.reshape(config.num_kv_heads, group + 2, dim)
     parts = (heads[:, :group], heads[:, group], heads[:, group + 1])
-    order = np.concatenate([part.reshape(-1) for part in parts])
-    return split_qkv(config, {name: _ordered(name, t, order) for name, t in tensors.items()})
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
 def transposed(tensors: Tensors, names: tuple[str, ...]) -> Tensors:

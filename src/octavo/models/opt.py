@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.graph import Graph
@@ -16,6 +17,8 @@ _OFFSET = 2
 
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
     """The 350M model alone has its norms after the blocks and a narrower embedding."""
+    if source.is_gguf:
+        return replace(config, activation="relu")
     if source.has("do_layer_norm_before") and not source.flag("do_layer_norm_before"):
         raise UnsupportedError(
             f"{source.checkpoint.path}: 'do_layer_norm_before' is false, expected true"

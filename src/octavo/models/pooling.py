@@ -8,6 +8,7 @@ from typing import Any
 
 from octavo.decoding.pooling import PoolingKind
 from octavo.errors import FormatError, UnsupportedError
+from octavo.weights.safetensors import parse_json_object
 from octavo.weights.tensor import Checkpoint
 
 _GGUF_KINDS: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
@@ -16,6 +17,9 @@ _FOLDER_KEYS: dict[str, PoolingKind] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
+SENTENCE_KEY = "octavo.sentence_transformers"
+"""Metadata key of a GGUF file that holds those files of a folder, as JSON by their names in
+`Checkpoint.extras`; `octavo convert` writes it."""
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _MAX_LENGTH = 1 << 24
 
@@ -38,7 +42,7 @@ class EmbeddingSettings:
 def embedding_settings(checkpoint: Checkpoint, *, is_encoder: bool = False) -> EmbeddingSettings:
     """Raises FormatError for wrong files, UnsupportedError for what there is no code for."""
     pooling = pooling_of(checkpoint, is_encoder=is_encoder)
-    extras, where = checkpoint.extras, str(checkpoint.path)
+    extras, where = sentence_files(checkpoint), str(checkpoint.path)
     prompts = extras.get("sentence_transformers", {})
     named = prompts.get("prompts") or {}
     if not isinstance(named, dict) or not all(isinstance(text, str) for text in named.values()):
@@ -52,6 +56,24 @@ def embedding_settings(checkpoint: Checkpoint, *, is_encoder: bool = False) -> E
     if length is not None and not whole:
         raise FormatError(f"{where}: 'max_seq_length': got {length!r:.80}, expected 1 or more")
     return EmbeddingSettings(pooling, _normalizes(extras, where), length, named, default)
+
+
+def sentence_files(checkpoint: Checkpoint) -> Mapping[str, dict[str, Any]]:
+    """A folder's files by name, or those that a GGUF file keeps. Raises FormatError."""
+    kept = checkpoint.metadata.get(SENTENCE_KEY) if checkpoint.format == "gguf" else None
+    if kept is None:
+        return checkpoint.extras
+    where = f"{checkpoint.path}: '{SENTENCE_KEY}'"
+    found = parse_json_object(kept.encode() if isinstance(kept, str) else b"", where)
+    for name, value in found.items():
+        if name not in _KEPT or not isinstance(value, dict):
+            raise FormatError(f"{where}: {name!r:.40}: expected an object of {', '.join(_KEPT)}")
+    if "modules" in found and "modules" not in found["modules"]:
+        raise FormatError(f"{where}: 'modules': expected a list under 'modules'")
+    return found
+
+
+_KEPT = ("pooling", "sentence_transformers", "sentence_bert", "modules")
 
 
 def pooling_of(checkpoint: Checkpoint, *, is_encoder: bool = False) -> PoolingKind:

@@ -48,15 +48,16 @@ _SHARED = "shared_expert_intermediate_size"
 def _adjust(config: ModelConfig, source: Source, *, normalize: bool) -> ModelConfig:
     config = qwen2.adjust(config, source)
     config = read_mixture(config, source, RouteAttrs(1, normalize=normalize))
-    if source.is_gguf:
-        return config
     assert config.mixture is not None
     dense = _dense_layers(source, config.num_layers)
     return replace(config, mixture=replace(config.mixture, dense_layers=dense))
 
 
 def _dense_layers(source: Source, num_layers: int) -> tuple[bool, ...]:
-    """Listed ones, and all but every n-th."""
+    """Listed ones, and all but every n-th; of a GGUF file those that have a plain MLP."""
+    if source.is_gguf:
+        names = source.checkpoint.tensors
+        return tuple(f"blk.{i}.ffn_gate.weight" in names for i in range(num_layers))
     listed = source.get("mlp_only_layers") or []
     if not isinstance(listed, list) or any(not isinstance(layer, int) for layer in listed):
         raise source.error("mlp_only_layers", listed, "a list of layers")

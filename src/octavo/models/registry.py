@@ -140,7 +140,7 @@ FAMILIES: tuple[Family, ...] = (
         modernbert.build,
         modernbert.fit,
     ),
-    Family("opt", (), ("opt",), opt.adjust, opt.build),
+    Family("opt", ("opt",), ("opt",), opt.adjust, opt.build),
     Family("glm4", ("glm4",), ("glm4",), glm4.adjust, glm4.build, glm4.fit),
 )
 

@@ -56,6 +56,16 @@ def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
+def yarn_weight(rope: RopeConfig, scale: float | None, head_dim: int) -> float | None:
+    """The `weight` whose magnitude, squared, an attention scale has above head_dim ** -0.5; None
+    where there is none. What DeepSeek's config.json calls mscale_all_dim."""
+    factor = rope.params.get("factor", 1.0)
+    if rope.scaling != "yarn" or scale is None or factor <= 1:
+        return None
+    weight = (math.sqrt(scale * math.sqrt(head_dim)) - 1.0) / (0.1 * math.log(factor))
+    return weight if weight > 1e-9 else None
+
+
 def _none(base: Frequencies, rope: RopeConfig) -> Frequencies:
     return base
 

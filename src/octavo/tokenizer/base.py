@@ -109,7 +109,7 @@ class Tokenizer:
         second_limit: ids of the second text at most.
         """
         special = self.special
-        middle = special.suffix_ids if special.middle_ids is None else special.middle_ids
+        middle = special.between_ids
         a, b = (
             self.encode(text, add_special_tokens=False, parse_special=False)
             for text in (first, second)

@@ -23,6 +23,9 @@ from octavo.tokenizer.vocabulary import (
 )
 
 TEMPLATE_KEY = "tokenizer.chat_template"
+MIDDLE_KEY = "octavo.tokenizer.middle_ids"
+"""Ids between the two texts of a pair, which `octavo convert` writes where no key of GGUF's says
+them."""
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer | None:
@@ -155,12 +158,22 @@ def _tokenizer(
         pieces=vocabulary.pieces,
         style=style,
         encoder=encoder,
-        special=special,
+        special=_with_middle(special, vocabulary),
         templates=_templates(vocabulary.metadata),
         literal_ids=frozenset(vocabulary.ids_of(CONTROL, UNKNOWN, USER_DEFINED)),
         byte_ids=frozenset(vocabulary.ids_of(BYTE)),
         strip_space=strip_space,
     )
+
+
+def _with_middle(special: SpecialTokens, vocabulary: Vocabulary) -> SpecialTokens:
+    """With the ids that a key of its own names. Raises FormatError naming it."""
+    if MIDDLE_KEY not in vocabulary.metadata:
+        return special
+    ids, size = np.atleast_1d(np.asarray(vocabulary.metadata[MIDDLE_KEY])), len(vocabulary.pieces)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ((ids >= 0) & (ids < size)).all():
+        raise FormatError(f"{MIDDLE_KEY}: expected ids below {size}")
+    return replace(special, middle_ids=tuple(ids.tolist()))
 
 
 def _special(

@@ -25,6 +25,11 @@ class SpecialTokens:
     hidden_ids: frozenset[int] = frozenset()
     named: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def between_ids(self) -> tuple[int, ...]:
+        """What is put between two texts that are read as one."""
+        return self.suffix_ids if self.middle_ids is None else self.middle_ids
+
 
 END_PIECES = (
     "<|im_end|>",

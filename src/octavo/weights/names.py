@@ -178,6 +178,7 @@ FAMILIES: dict[str, FamilyNames] = {
         _FALCON,
         may_bias=frozenset(_FALCON),
         optional=frozenset(_FALCON_NORMS),
+        beside={"ln_mlp": "attn_norm_2"},
         strip="transformer.",
         rename=(
             ("h.", "model.layers."),

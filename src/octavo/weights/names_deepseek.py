@@ -13,7 +13,8 @@ _EITHER_QUERY = {
 _SHARED = {
     f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")
 }
-_ROUTER = {"mlp.gate": "ffn_gate_inp", "mlp.gate.e_score_correction": "exp_probs_b"}
+_ROUTER = {"mlp.gate": "ffn_gate_inp"}
+_CHOICE = "mlp.gate.e_score_correction_bias"
 _OPTIONAL = {**_EITHER_QUERY, **GATED_MLP, **_SHARED, **_ROUTER}
 
 DEEPSEEK = FamilyNames(
@@ -26,10 +27,9 @@ DEEPSEEK = FamilyNames(
         "input_layernorm": "attn_norm",
         "post_attention_layernorm": "ffn_norm",
     },
-    may_bias=frozenset({"mlp.gate.e_score_correction"}),
-    optional=frozenset(_OPTIONAL),
+    plain={_CHOICE: "exp_probs_b.bias"},
+    optional=frozenset({*_OPTIONAL, _CHOICE}),
     experts={f"mlp.experts.*.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
-    endings=((".e_score_correction_bias", ".e_score_correction.bias"),),
     extra_layers="num_nextn_predict_layers",
 )
 """For config.json's model_type deepseek_v2 and deepseek_v3."""

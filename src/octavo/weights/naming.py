@@ -44,7 +44,9 @@ class FamilyNames:
 
     layer: module path inside a layer -> canonical name; each has a weight.
     biases: those of `layer`'s keys that have a bias as well; may_bias: those that can have one.
-    optional: those of `layer`'s keys that not every model or layer has.
+    optional: those of `layer`'s and `plain`'s keys that not every model or layer has. beside: of
+    two paths with one canonical name, the one that is used where another tensor (its canonical
+    name) is in the layer too.
     experts: module path inside a layer, with * for the expert's number -> canonical name, to which
     the number is added; each has a weight. plain: tensors inside a layer that are no module's
     weight or bias -> canonical name, ending included. rename: other spellings of
@@ -59,6 +61,7 @@ class FamilyNames:
     biases: frozenset[str] = frozenset()
     may_bias: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+    beside: Mapping[str, str] = field(default_factory=dict)
     experts: Mapping[str, str] = field(default_factory=dict)
     plain: Mapping[str, str] = field(default_factory=dict)
     rename: tuple[tuple[str, str], ...] = ()
@@ -175,7 +178,7 @@ def _canonical(name: str, family: FamilyNames, num_layers: int) -> str | None:
 def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -> set[str]:
     parts = [f"{name}.weight" for path, name in family.layer.items() if path not in family.optional]
     parts += [f"{family.layer[path]}.bias" for path in family.biases]
-    parts += family.plain.values()
+    parts += [name for path, name in family.plain.items() if path not in family.optional]
     names = {f"blk.{layer}.{part}" for layer in range(num_layers) for part in parts}
     names |= family.needed
     if family.positions:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,22 @@ VOCABULARIES = {
     "spm": spm(bos_token_id=1, eos_token_id=2, unknown_token_id=0),
     "spm without prefix": spm(add_space_prefix=False, add_eos_token=True),
 }
+PIECES = Path(__file__).parents[2] / "fixtures" / "tokenizers"
+
+
+def from_fixture(path: Path) -> dict[str, Any]:
+    """The GGUF metadata of an encoder's vocabulary."""
+    stored = json.loads(path.read_text())["metadata"]
+    charsmap = stored.pop("precompiled_charsmap", None)
+    found = {f"tokenizer.ggml.{key}": value for key, value in stored.items()}
+    if charsmap:
+        unpacked = zlib.decompress(base64.b64decode(charsmap))
+        found["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(unpacked, np.uint8)
+    return found
+
+
+ENCODERS = ("wordpiece-uncased", "unigram-xlm-roberta", "unigram-bytes")
+VOCABULARIES |= {name: from_fixture(PIECES / f"{name}.json") for name in ENCODERS}
 TEMPLATES = {"tokenizer.chat_template": "{{ 1 }}", "tokenizer.chat_template.tool_use": "{{ 2 }}"}
 
 
@@ -104,9 +122,8 @@ def test_more_tokens_than_the_embedding_has_rows(tmp_path: Path):
 
 
 def test_kinds_that_are_not_converted(tmp_path: Path):
-    metadata = spm() | {"tokenizer.ggml.model": "t5"}
-    metadata["tokenizer.ggml.scores"] = np.zeros(len(metadata["tokenizer.ggml.tokens"]), np.float32)
-    with pytest.raises(UnsupportedError, match="t5"):
+    metadata = byte_level() | {"tokenizer.ggml.model": "gemma4"}
+    with pytest.raises(UnsupportedError, match="gemma4"):
         tokenizer_files(metadata)
     assert tokenizer_files({}) == {}
     assert tokenizer_keys(tmp_path, {}, 10) == {}
