@@ -37,6 +37,10 @@ struct QuantTileArgs {
   // Unpacked panels: what to ask memory for meanwhile, so many bytes a group; null: nothing.
   const uint8_t* ahead;
   size_t ahead_bytes;
+  // Several panels: the panels that come after them, to be asked for near their end, and the size
+  // of one of those.
+  const uint8_t* next;
+  size_t next_bytes;
 };
 
 struct FloatTileArgs {
@@ -51,6 +55,13 @@ struct FloatTileArgs {
 
 using QuantTileKernel = void (*)(const QuantTileArgs&);
 using FloatTileKernel = void (*)(const FloatTileArgs&);
+
+// A kernel that takes so many adjacent panels at once (`valid` up to 16 each): as many streams of
+// memory.
+struct StreamKernel {
+  QuantTileKernel run;
+  int panels;
+};
 
 // With many rows of activations it pays to unpack a piece of a panel once and multiply it by all.
 // kExpandedGroupBytes: the most bytes of an unpacked group.
@@ -74,9 +85,10 @@ struct KernelTable {
   int tile_rows = 12;  // rows of a tile of activations, at most QuantizedRows::kMaxTile
   int float_rows;      // most activation rows of a float tile
   QuantTileKernel (*quant)(SourceType source, int rows);
-  // Of up to pair_rows rows by two adjacent panels (`valid` up to 32); null: one at a time is best.
-  QuantTileKernel (*quant_pair)(SourceType source, int rows) = nullptr;
-  int pair_rows = 0;
+  // Of rows up to stream_rows by as many of `panels` panels as are best read at once; null: that is
+  // one.
+  StreamKernel (*quant_stream)(SourceType source, int rows, int64_t panels) = nullptr;
+  int stream_rows = 0;
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
   // The same sums from unpacked groups; null, or a null `expand`: it never pays.
   ExpandedKernels (*expanded)(SourceType source) = nullptr;

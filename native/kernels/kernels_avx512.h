@@ -10,12 +10,12 @@
 namespace octavo {
 
 constexpr int kFloatRowsAvx512 = 6;
-constexpr int kPairRows = 4;
+constexpr int kStreamRowsAvx512 = 4;
 
 FloatTileKernel float_kernel_avx512(PanelLayout layout, int rows);
 void quantize_group_avx512(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-// Of up to kPairRows rows by two adjacent panels.
-QuantTileKernel quant_pair_kernel_avx512(SourceType source, int rows);
+// Of up to kStreamRowsAvx512 rows.
+StreamKernel stream_kernel_avx512(SourceType source, int rows, int64_t panels);
 int64_t int8_loop_avx512(int64_t loops, int bits);
 int64_t f32_loop_avx512(int64_t loops);
 int64_t bf16_loop_avx512(int64_t loops);  // needs avx512bf16

@@ -16,9 +16,6 @@ constexpr int64_t kChunkBytes = 384 * 1024;
 constexpr int64_t kExpandedGroups = 64;
 constexpr int64_t kExpandedPanels = 4;
 
-// Panels from this size on are two streams of memory worth reading at a time.
-constexpr size_t kPairBytes = 12 * 1024;
-
 // Calls f(first row, rows) for pieces of [begin, end) that never cross a tile of `tile` rows and
 // have at most `most` rows, as even as they come.
 template <typename F>
@@ -50,16 +47,20 @@ struct QuantProduct {
   float* out;
   int64_t ldo;
 
-  // Few rows by two panels at a time, which are two streams of memory.
-  void paired() const {
-    const auto kernel = [&](int rows) { return table.quant_pair(matrix.source, rows); };
-    int64_t p = panel_begin;
-    for (; p + 2 <= panel_end; p += 2) {
-      tiles(row_begin, row_end, p, panel(p), 0, x.groups, table.pair_rows, nullptr, kernel, 2);
-    }
-    if (p < panel_end) {
-      tiles(row_begin, row_end, p, panel(p), 0, x.groups, table.quant_rows, nullptr,
-            [&](int rows) { return table.quant(matrix.source, rows); });
+  // Few rows, of one tile.
+  bool is_stream() const {
+    return row_end - row_begin <= table.stream_rows && row_begin / x.tile == (row_end - 1) / x.tile;
+  }
+
+  // Those by several panels at a time, which are as many streams of memory.
+  void streamed() const {
+    const int rows = static_cast<int>(row_end - row_begin);
+    for (int64_t p = panel_begin; p < panel_end;) {
+      const StreamKernel kernel = table.quant_stream(matrix.source, rows, panel_end - p);
+      tiles(
+          row_begin, row_end, p, panel(p), 0, x.groups, rows, nullptr,
+          [&](int) { return kernel.run; }, kernel.panels);
+      p += kernel.panels;
     }
   }
 
@@ -133,6 +134,8 @@ struct QuantProduct {
     args.resume = begin > 0;
     args.ahead = ahead;
     args.ahead_bytes = matrix.panel_bytes / static_cast<size_t>(x.groups);
+    args.next = panel(p + panels);
+    args.next_bytes = matrix.panel_bytes;
     for_row_pieces(from, to, x.tile, most_rows, [&](int64_t row, int rows) {
       args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
       args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
@@ -153,8 +156,8 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
       table.expanded == nullptr ? ExpandedKernels{} : table.expanded(matrix.source);
   if (kernels.expand != nullptr && row_end - row_begin >= kernels.from_rows) {
     product.expanded(kernels);
-  } else if (row_end - row_begin <= table.pair_rows && matrix.panel_bytes >= kPairBytes) {
-    product.paired();
+  } else if (product.is_stream()) {
+    product.streamed();
   } else {
     product.stored();
   }

@@ -269,8 +269,8 @@ const KernelTable& amx_kernels() {
     KernelTable t = avx512_kernels();
     t.isa = "amx";
     t.tile_rows = kTileRows;
-    t.quant_pair = quant_pair_kernel_avx512;
-    t.pair_rows = kPairRows;
+    t.quant_stream = stream_kernel_avx512;
+    t.stream_rows = kStreamRowsAvx512;
     t.expanded = expanded_kernels;
     t.int8_loop = int8_loop_amx;
     if (has_amx_bf16()) t.bf16_loop = bf16_loop_amx;

@@ -129,14 +129,18 @@ struct Tile {
     }
   }
 
-  static void run_pair(const QuantTileArgs& a) { run_panels<2>(a); }
+  // P adjacent panels as so many streams of memory.
+  template <int P>
+  static void run_streams(const QuantTileArgs& a) {
+    run_panels<P>(a);
+  }
 
   // P adjacent panels, group by group in turn.
   template <int P>
   static OCTAVO_INLINE void run_panels(const QuantTileArgs& a) {
     __mmask16 masks[P];
     __m512 c[P][T];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       const int valid = a.valid - p * kPanelRows;
       masks[p] = valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << valid) - 1);
@@ -151,22 +155,28 @@ struct Tile {
     const uint8_t* group = a.panel;
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
+      if constexpr (P > 1 && View::kHead > 0) {
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) ask_for_stream<View::kHead>(a, p, group);
+      }
       group += View::kHead;
       __m512 s[P][T];
       __m512 m[P][T];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 12
         for (int t = 0; t < T; ++t) s[p][t] = m[p][t] = _mm512_setzero_ps();
       }
 #pragma GCC unroll 1
       for (int g = 0; g < F::kSuper; ++g) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int p = 0; p < P; ++p) {
           const uint8_t* at = group + p * a.panel_bytes;
-          ask_ahead(P == 1 || at + kAhead < a.panel + (p + 1) * a.panel_bytes
-                        ? at
-                        : at + (P - 1) * a.panel_bytes);
+          if constexpr (P == 1) {
+            ask_ahead(at);
+          } else {
+            ask_for_stream<View::kPrefetched>(a, p, group);
+          }
           add_group(head + p * a.panel_bytes, at, q, reinterpret_cast<const Terms*>(terms), c[p],
                     s[p], m[p]);
         }
@@ -175,11 +185,11 @@ struct Tile {
         terms += a.group_stride;
       }
       if constexpr (F::kHalves) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int p = 0; p < P; ++p) add_block(head + p * a.panel_bytes, group, s[p], m[p], c[p]);
       }
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 12
       for (int t = 0; t < T; ++t) {
@@ -188,7 +198,28 @@ struct Tile {
     }
   }
 
-  // Asks memory for what lies ahead of a group. (Of two panels, the next ones lie behind both.)
+  // Asks memory for `kBytes` that lie kStreamAhead behind those of panel p that are to come when
+  // the first panel is read at `at`; behind its end, for those of the panel that takes its place.
+  static constexpr size_t kStreamAhead = 2560;
+  template <size_t kBytes>
+  static OCTAVO_INLINE void ask_for_stream(const QuantTileArgs& a, int p, const uint8_t* at) {
+    const size_t from = static_cast<size_t>(at - a.panel) + kStreamAhead;
+    const uint8_t* here = a.panel + p * a.panel_bytes + from;
+    const uint8_t* next = a.next + p * a.next_bytes + (from - a.panel_bytes);
+    if (from + kBytes <= a.panel_bytes || from >= a.panel_bytes) {
+      const uint8_t* all = from < a.panel_bytes ? here : next;
+      for (size_t b = 0; b < kBytes; b += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(all + b), _MM_HINT_T0);
+      }
+    } else {
+      for (size_t b = 0; b < kBytes; b += 64) {
+        const uint8_t* line = from + b < a.panel_bytes ? here : next;
+        _mm_prefetch(reinterpret_cast<const char*>(line + b), _MM_HINT_T0);
+      }
+    }
+  }
+
+  // Asks memory for what lies ahead of a group.
   static constexpr size_t kAhead = 1344;
   static OCTAVO_INLINE void ask_ahead(const uint8_t* group) {
     for (size_t b = 0; b < View::kPrefetched; b += 64) {
@@ -252,21 +283,39 @@ ExpandedKernels expanded_kernels(SourceType source) {
   return kernels;
 }
 
-// The kernels of 1, 2, ... rows by two adjacent panels.
-template <class View, int... T>
-const QuantTileKernel* pairs(std::integer_sequence<int, T...>) {
-  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{Tile<View, T + 1>::run_pair...};
-  return kTiles.data();
+// Whether the sums of so many rows by so many panels, those of blocks too, stay in registers.
+template <class View, int kRows, int kPanels>
+constexpr bool fits_registers() {
+  using F = typename View::F;
+  const int sums = kRows * kPanels * (F::kHalvesMin ? 3 : F::kHalves ? 2 : 1);
+  return sums + kRows * (F::kHalves ? 2 : 1) + 4 <= 32;
+}
+
+// The kernel of T rows by the most of `panels` panels that are best read at a time.
+template <class View, int T>
+StreamKernel stream_kernel(int64_t panels) {
+  if constexpr (fits_registers<View, T, 4>()) {
+    if (panels >= 4) return {Tile<View, T>::template run_streams<4>, 4};
+  }
+  if constexpr (fits_registers<View, T, 2>()) {
+    if (panels >= 2) return {Tile<View, T>::template run_streams<2>, 2};
+  }
+  return {Tile<View, T>::run, 1};
 }
 
 #undef OCTAVO_INLINE
 
 }  // namespace
 
-QuantTileKernel quant_pair_kernel_avx512(SourceType source, int rows) {
-  QuantTileKernel kernel = nullptr;
+StreamKernel stream_kernel_avx512(SourceType source, int rows, int64_t panels) {
+  StreamKernel kernel{};
   with_format(source, [&]<SourceType S>() {
-    kernel = pairs<Stored<S>>(std::make_integer_sequence<int, kPairRows>{})[rows - 1];
+    using View = Stored<S>;
+    static_assert(kStreamRowsAvx512 == 4);
+    kernel = rows == 1   ? stream_kernel<View, 1>(panels)
+             : rows == 2 ? stream_kernel<View, 2>(panels)
+             : rows == 3 ? stream_kernel<View, 3>(panels)
+                         : stream_kernel<View, 4>(panels);
   });
   return kernel;
 }
