@@ -46,6 +46,7 @@ struct QuantProduct {
   int64_t panel_end;
   float* out;
   int64_t ldo;
+  const PanelStream& next;
 
   // Few rows, of one tile.
   bool is_stream() const {
@@ -134,8 +135,9 @@ struct QuantProduct {
     args.resume = begin > 0;
     args.ahead = ahead;
     args.ahead_bytes = matrix.panel_bytes / static_cast<size_t>(x.groups);
-    args.next = panel(p + panels);
-    args.next_bytes = matrix.panel_bytes;
+    const bool ends = p + panels >= panel_end && next.data != nullptr;
+    args.next = ends ? next.data : panel(p + panels);
+    args.next_bytes = ends ? next.panel_bytes : matrix.panel_bytes;
     for_row_pieces(from, to, x.tile, most_rows, [&](int64_t row, int rows) {
       args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
       args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
@@ -148,10 +150,11 @@ struct QuantProduct {
 }  // namespace
 
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
-               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
+               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+               const PanelStream& next) {
   const KernelTable& table = kernels();
   const QuantProduct product{table,       matrix,    x,   row_begin, row_end,
-                             panel_begin, panel_end, out, ldo};
+                             panel_begin, panel_end, out, ldo,       next};
   const auto kernels =
       table.expanded == nullptr ? ExpandedKernels{} : table.expanded(matrix.source);
   if (kernels.expand != nullptr && row_end - row_begin >= kernels.from_rows) {

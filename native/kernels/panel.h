@@ -147,11 +147,19 @@ struct QuantizedRows {
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end);
 
+// Where panels of some size begin; null: nowhere. What a thread will read after a product: memory
+// is asked for its beginning before the product ends.
+struct PanelStream {
+  const uint8_t* data = nullptr;
+  size_t panel_bytes = 0;
+};
+
 // out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
 // panels [panel_begin, panel_end) (never past matrix.n). Overwrites. matrix must be quantized and
-// matrix.k == x.k. Threads that share a product take disjoint panel ranges.
+// matrix.k == x.k. Threads that share a product take disjoint panel ranges. next: a hint.
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
-               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
+               int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+               const PanelStream& next = {});
 
 // The same for the float panels (kF32, kF16, kBF16) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,

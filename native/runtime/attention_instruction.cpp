@@ -81,7 +81,8 @@ class Attend : public Instruction {
     const Job& job = jobs_[item];
     const Piece& piece = pieces_[job.piece];
     const Blocks blocks = blocks_of(ctx, job);
-    const Job* next = follows(item, ctx.pool->size()) ? &jobs_[item + 1] : nullptr;
+    const bool more = follows(item, static_cast<int64_t>(jobs_.size()), ctx.pool->size());
+    const Job* next = more ? &jobs_[item + 1] : nullptr;
     std::optional<Halves> ahead;
     if (next != nullptr && streams(ctx, pieces_[next->piece])) ahead.emplace(*this, ctx, *next);
     for (int32_t i = 0; i < job.num_heads; ++i) {
@@ -175,14 +176,6 @@ class Attend : public Instruction {
     const int64_t row = static_cast<int64_t>(piece.seq) * ctx.step.table_width;
     return ctx.kv->data + ctx.kv->block_bytes * ctx.step.block_table[row + block] +
            layer(ctx).offset + layer(ctx).head_bytes * head;
-  }
-
-  // Whether a thread that has done this job will take the one after it: both are of one share.
-  bool follows(int64_t item, int64_t threads) const {
-    const int64_t next = item + 1, jobs = static_cast<int64_t>(jobs_.size());
-    if (next == jobs) return false;
-    const int64_t t = (next * threads + jobs - 1) / jobs;
-    return jobs * t / threads != next;
   }
 
   // The halves of a job's heads in the order of memory: block by block, and in it head by head.

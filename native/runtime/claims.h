@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/panel.h"
+
 namespace octavo {
 
 class Claims {
@@ -48,17 +50,28 @@ class Claims {
     return (left & kLeftMask) == 0 || left >> 32 != tag;
   }
 
-  // Where each thread's first item lies in memory; a hint that may be out of date.
-  void set_warm(int tid, const uint8_t* p) {
-    shares_[tid].warm.store(p, std::memory_order_relaxed);
+  // What each thread reads after this region: memory of the next one, and the first weights of a
+  // later one. Hints that may be out of date.
+  void set_ahead(int tid, const uint8_t* memory, const PanelStream& weights) {
+    shares_[tid].memory.store(memory, std::memory_order_relaxed);
+    shares_[tid].weights.store(weights.data, std::memory_order_relaxed);
+    shares_[tid].panel_bytes.store(weights.panel_bytes, std::memory_order_relaxed);
   }
-  const uint8_t* warm(int tid) const { return shares_[tid].warm.load(std::memory_order_relaxed); }
+  const uint8_t* memory_ahead(int tid) const {
+    return shares_[tid].memory.load(std::memory_order_relaxed);
+  }
+  PanelStream weights_ahead(int tid) const {
+    return {shares_[tid].weights.load(std::memory_order_relaxed),
+            shares_[tid].panel_bytes.load(std::memory_order_relaxed)};
+  }
 
  private:
   static constexpr uint64_t kLeftMask = 0xffffffffu;
   struct alignas(64) Share {
     std::atomic<uint64_t> state{0};  // tag (24 bits), next (20), end (20)
-    std::atomic<const uint8_t*> warm{nullptr};
+    std::atomic<const uint8_t*> memory{nullptr};
+    std::atomic<const uint8_t*> weights{nullptr};
+    std::atomic<size_t> panel_bytes{0};
   };
 
   static uint64_t pack_left(uint32_t tag, int64_t items) {

@@ -55,7 +55,8 @@ Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
   scratch_arena_ = Arena(per_thread * pool_.size());
   for (int t = 0; t < pool_.size(); ++t) {
     uint8_t* p = scratch_arena_.data() + t * per_thread;
-    scratch_.push_back({reinterpret_cast<float*>(p), reinterpret_cast<float*>(p + tile), nullptr});
+    scratch_.push_back(
+        {reinterpret_cast<float*>(p), reinterpret_cast<float*>(p + tile), nullptr, {}});
   }
   job_.f = [this](int tid, uint32_t tag) { run_program(tid, tag); };
   context_.pool = &pool_;
@@ -309,6 +310,7 @@ void Executor::seal() {
 void Executor::run_program(int tid, uint32_t tag) {
   for (size_t i = 0; i < claims_.size(); ++i) {
     Claims& claims = *claims_[i];
+    scratch_[tid].next = claims.weights_ahead(tid);
     for (int64_t item = claims.claim(tag, tid); item >= 0; item = claims.claim(tag, tid)) {
       program_[i]->run(context_, item, scratch_[tid]);
       // Only with an item in hand: then the step is running, and so is what profiling was set to.
@@ -317,9 +319,8 @@ void Executor::run_program(int tid, uint32_t tag) {
       closed_.fetch_add(1, std::memory_order_acq_rel);
       closed_.notify_all();
     }
-    if (i + 1 < claims_.size()) {
-      if (const uint8_t* next = claims_[i + 1]->warm(tid)) prefetch_stream(next);
-    }
+    if (const uint8_t* memory = claims.memory_ahead(tid)) prefetch_stream(memory);
+    if (scratch_[tid].next.data != nullptr) prefetch_stream(scratch_[tid].next.data);
     wait_closed(claims, tag);
   }
 }
@@ -343,8 +344,34 @@ void Executor::wait_closed(const Claims& claims, uint32_t tag) {
   }
 }
 
+// Lays quantized rows out for so many of them: a step of one row has its groups side by side, not
+// each in a tile of many rows, which threads would fetch from each other line by line.
+void Executor::lay_out_rows(int64_t rows) {
+  if (rows == laid_out_rows_) return;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (locations_[i].form != Form::kQuantized) continue;
+    Buffer& b = buffers_[i];
+    b.q8 = QuantizedRows::in(b.q8.data, rows, b.width);
+  }
+  laid_out_rows_ = rows;
+}
+
+// Tells each region what every thread reads after it.
+void Executor::look_ahead() {
+  std::vector<PanelStream> weights(scratch_.size());
+  for (size_t i = program_.size(); i-- > 0;) {
+    for (int t = 0; t < pool_.size(); ++t) {
+      const bool last = i + 1 == program_.size();
+      claims_[i]->set_ahead(t, last ? nullptr : program_[i + 1]->warm(context_, t), weights[t]);
+      const PanelStream first = program_[i]->weights(context_, t);
+      if (first.data != nullptr) weights[t] = first;
+    }
+  }
+}
+
 void Executor::run_step(const StepView& step, float* logits, const SamplingView* sampling,
                         const SampleOut* samples) {
+  lay_out_rows(std::max(step.num_tokens, step.num_rows));
   context_.step = step;
   context_.logits = logits;
   context_.logits_width = output_width_;
@@ -362,10 +389,8 @@ void Executor::run_step(const StepView& step, float* logits, const SamplingView*
     const int64_t items = program_[i]->prepare(context_);
     require(items <= Claims::kMostItems, "a region has too many items");
     claims_[i]->open(tag, items);
-    for (int t = 0; t < pool_.size(); ++t) {
-      claims_[i]->set_warm(t, program_[i]->warm(context_, t));
-    }
   }
+  look_ahead();
   const TimePoint start = Clock::now();
   pool_.launch(job_);
   add_profile(start);

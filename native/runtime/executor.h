@@ -107,6 +107,8 @@ class Executor {
   void run_step(const StepView& step, float* logits, const SamplingView* sampling,
                 const SampleOut* samples);
   void seal();
+  void lay_out_rows(int64_t rows);
+  void look_ahead();
   void run_program(int tid, uint32_t tag);
   void add_profile(TimePoint start);
   void wait_closed(const Claims& claims, uint32_t tag);
@@ -130,6 +132,7 @@ class Executor {
     Form form;
   };
   std::vector<Location> locations_;  // of the buffers in the arena
+  int64_t laid_out_rows_ = 0;        // that quantized buffers are laid out for
   Arena arena_;
   KvMemory kv_;
   Arena kv_arena_;

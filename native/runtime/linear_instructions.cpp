@@ -9,24 +9,14 @@
 
 #include "runtime/adapters.h"
 #include "runtime/instructions.h"
+#include "runtime/panel_items.h"
 
 namespace octavo {
 namespace {
 
 constexpr int64_t kStreamRows = 4;   // up to here the time is that of reading the weights
 constexpr int64_t kChunkPanels = 4;  // 64 columns: a chunk's results stay in L2 for the epilogue
-constexpr size_t kStreamBytes = 48 << 10;  // of weights in one item, when reading them is the cost
-// Where an item reads two matrices, each begins with a wait for memory: as much of each at a time,
-// unless there would be fewer items than these.
-constexpr size_t kMostStreamBytes = 256 << 10;
-constexpr size_t kStreamItems = 32;
-
-// Panels in one item, even.
-inline int64_t item_panels(int64_t rows, const PanelMatrix& w, size_t bytes = kStreamBytes) {
-  if (rows > kStreamRows) return kChunkPanels;
-  const int64_t fit = static_cast<int64_t>(bytes / std::max<size_t>(w.panel_bytes, 1));
-  return std::max<int64_t>(2, fit / 2 * 2);
-}
+constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
 
 // Rows of the matrix that panels [begin, end) hold.
 inline int64_t columns(const PanelMatrix& w, int64_t begin, int64_t end) {
@@ -40,12 +30,17 @@ inline int64_t panels_in_tile(int64_t rows, int64_t copies) {
 }
 
 inline void product(const Buffer& in, const PanelMatrix& w, int64_t row_begin, int64_t row_end,
-                    int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo) {
+                    int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
+                    const PanelStream& next) {
   if (in.f32 != nullptr) {
     linear_f32(w, in.f32, in.width, row_begin, row_end, panel_begin, panel_end, out, ldo);
   } else {
-    linear_q8(w, in.q8, row_begin, row_end, panel_begin, panel_end, out, ldo);
+    linear_q8(w, in.q8, row_begin, row_end, panel_begin, panel_end, out, ldo, next);
   }
+}
+
+inline PanelStream stream(const PanelMatrix& w, int64_t panel) {
+  return {w.data + static_cast<size_t>(panel) * w.panel_bytes, w.panel_bytes};
 }
 
 void add_bias(const std::vector<float>& bias, int64_t column, int64_t n, float* rows, int64_t ld,
@@ -69,40 +64,81 @@ class Linear : public Instruction {
   const char* name() const override { return "linear"; }
 
   int64_t prepare(RunContext& ctx) override {
+    if (rows_ == ctx.rows(s_.rows)) return num_items_;  // matrices stay
     rows_ = ctx.rows(s_.rows);
-    items_.clear();
-    if (rows_ == 0) return 0;
-    for (size_t p = 0; p < s_.parts.size(); ++p) {
-      const PanelMatrix& w = (*ctx.matrices)[s_.parts[p].matrix];
-      const int64_t step = item_panels(rows_, w);
-      for (int64_t b = 0; b < w.num_panels; b += step) {
-        items_.push_back({p, b, std::min(b + step, w.num_panels)});
-      }
-    }
-    return static_cast<int64_t>(items_.size());
+    num_items_ = rows_ == 0 ? 0 : rows_ <= kStreamRows ? cut_streams(ctx) : cut_chunks(ctx);
+    return num_items_;
   }
 
-  const uint8_t* warm(const RunContext& ctx, int tid) const override {
-    if (rows_ > kStreamRows || items_.empty()) return nullptr;
-    const Item& first = items_[items_.size() * tid / ctx.pool->size()];
-    const PanelMatrix& w = (*ctx.matrices)[s_.parts[first.part].matrix];
-    return w.data + static_cast<size_t>(first.begin) * w.panel_bytes;
+  PanelStream weights(const RunContext& ctx, int tid) const override {
+    if (rows_ == 0 || rows_ > kStreamRows) return {};
+    return piece_stream(ctx, pieces_[first_piece_[num_items_ * tid / ctx.pool->size()]]);
   }
 
   void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
-    const Item& i = items_[item];
-    part(ctx, scratch, i.part, (*ctx.matrices)[s_.parts[i.part].matrix], rows_, i.begin, i.end);
+    for (int64_t p = first_piece_[item]; p < first_piece_[item + 1]; ++p) {
+      const Piece& i = pieces_[p];
+      const bool more =
+          p + 1 < first_piece_[item + 1] || follows(item, num_items_, ctx.pool->size());
+      const PanelStream next = more ? piece_stream(ctx, pieces_[p + 1]) : scratch.next;
+      part(ctx, scratch, i.part, matrix(ctx, i.part), rows_, i.begin, i.end, next);
+    }
   }
 
  private:
-  struct Item {
+  // Panels of one part; an item has one or several.
+  struct Piece {
     size_t part;
-    int64_t begin;  // panels
+    int64_t begin;
     int64_t end;
   };
 
+  const PanelMatrix& matrix(const RunContext& ctx, size_t part) const {
+    return (*ctx.matrices)[s_.parts[part].matrix];
+  }
+  PanelStream piece_stream(const RunContext& ctx, const Piece& p) const {
+    return stream(matrix(ctx, p.part), p.begin);
+  }
+
+  // Each thread reads one run of panels, of all parts.
+  int64_t cut_streams(const RunContext& ctx) {
+    std::vector<PanelItems::Part> parts;
+    for (size_t p = 0; p < s_.parts.size(); ++p) {
+      const PanelMatrix& w = matrix(ctx, p);
+      parts.push_back({w.num_panels, w.panel_bytes});
+    }
+    PanelItems cuts;
+    const int64_t items = cuts.cut(parts, ctx.pool->size(), kStreamBytes);
+    pieces_.clear();
+    first_piece_.assign(1, 0);
+    for (int64_t i = 0; i < items; ++i) {
+      int64_t first = 0;  // panel of part p, of all
+      for (size_t p = 0; p < parts.size(); first += parts[p++].panels) {
+        const int64_t begin = std::max<int64_t>(0, cuts.begin(i) - first);
+        const int64_t end = std::min(parts[p].panels, cuts.end(i) - first);
+        if (begin < end) pieces_.push_back({p, begin, end});
+      }
+      first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
+    }
+    return items;
+  }
+
+  int64_t cut_chunks(const RunContext& ctx) {
+    pieces_.clear();
+    first_piece_.clear();
+    for (size_t p = 0; p < s_.parts.size(); ++p) {
+      const int64_t panels = matrix(ctx, p).num_panels;
+      for (int64_t b = 0; b < panels; b += kChunkPanels) {
+        first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
+        pieces_.push_back({p, b, std::min(b + kChunkPanels, panels)});
+      }
+    }
+    first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
+    return static_cast<int64_t>(pieces_.size());
+  }
+
   void part(RunContext& ctx, ThreadScratch& scratch, size_t place, const PanelMatrix& w,
-            int64_t rows, int64_t begin, int64_t end) {
+            int64_t rows, int64_t begin, int64_t end, const PanelStream& next) {
     const LinearPart& p = s_.parts[place];
     const Buffer& in = ctx.buffer(s_.in);
     const bool to_logits = p.out < 0;
@@ -110,7 +146,7 @@ class Linear : public Instruction {
     const int64_t ldo = to_logits ? w.n : ctx.buffer(p.out).width;
     if (p.residual < 0) {
       // linear writes at row * ldo + weight row.
-      product(in, w, 0, rows, begin, end, out + p.column, ldo);
+      product(in, w, 0, rows, begin, end, out + p.column, ldo, next);
       const int64_t c = begin * kPanelRows;
       add_bias(p.bias, c, columns(w, begin, end), out + p.column + c, ldo, rows);
       add_adapters(ctx, s_.rows, place, p.matrix, begin, end, out + p.column + c, ldo);
@@ -121,7 +157,7 @@ class Linear : public Instruction {
     for (int64_t b = begin; b < end; b += step) {
       const int64_t e = std::min(b + step, end), n = columns(w, b, e), c = b * kPanelRows;
       const int64_t ld = (e - b) * kPanelRows;
-      product(in, w, 0, rows, b, e, scratch.tile - c, ld);
+      product(in, w, 0, rows, b, e, scratch.tile - c, ld, e < end ? stream(w, e) : next);
       add_bias(p.bias, c, n, scratch.tile, ld, rows);
       add_adapters(ctx, s_.rows, place, p.matrix, b, e, scratch.tile, ld);
       for (int64_t r = 0; r < rows; ++r) {
@@ -134,7 +170,9 @@ class Linear : public Instruction {
 
   LinearSpec s_;
   int64_t rows_ = 0;
-  std::vector<Item> items_;
+  int64_t num_items_ = 0;
+  std::vector<Piece> pieces_;
+  std::vector<int64_t> first_piece_;  // of each item, and one past the last
 };
 
 class Gated : public Instruction {
@@ -143,37 +181,59 @@ class Gated : public Instruction {
   const char* name() const override { return "gated"; }
 
   int64_t prepare(RunContext& ctx) override {
+    if (rows_ == ctx.rows(s_.rows)) return num_items_;  // matrices stay
     rows_ = ctx.rows(s_.rows);
-    if (rows_ == 0) return 0;
-    const PanelMatrix& w = (*ctx.matrices)[s_.gate];
-    const size_t bytes = std::clamp(w.size_bytes() / kStreamItems, kStreamBytes, kMostStreamBytes);
-    step_ = std::min(panels_in_tile(rows_, 2), item_panels(rows_, w, bytes));
-    return (w.num_panels + step_ - 1) / step_;
+    const PanelMatrix &gate = matrix(ctx, s_.gate), &up = matrix(ctx, s_.up);
+    if (rows_ == 0) {
+      num_items_ = 0;
+    } else if (rows_ <= kStreamRows) {
+      const std::vector<PanelItems::Part> parts{
+          {gate.num_panels, gate.panel_bytes + up.panel_bytes}};
+      num_items_ = streams_.cut(parts, ctx.pool->size(), 2 * kStreamBytes);
+    } else {
+      step_ = std::min(panels_in_tile(rows_, 2), kChunkPanels);
+      num_items_ = (gate.num_panels + step_ - 1) / step_;
+    }
+    return num_items_;
   }
 
-  const uint8_t* warm(const RunContext& ctx, int tid) const override {
-    if (rows_ > kStreamRows || rows_ == 0) return nullptr;
-    const PanelMatrix& w = (*ctx.matrices)[s_.gate];
-    const int64_t items = (w.num_panels + step_ - 1) / step_;
-    return w.data + static_cast<size_t>(items * tid / ctx.pool->size() * step_) * w.panel_bytes;
+  PanelStream weights(const RunContext& ctx, int tid) const override {
+    if (rows_ == 0 || rows_ > kStreamRows) return {};
+    return stream(matrix(ctx, s_.gate), begin(num_items_ * tid / ctx.pool->size()));
   }
 
   void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
-    const int64_t panels = (*ctx.matrices)[s_.gate].num_panels;
-    chunk(ctx, scratch, rows_, item * step_, std::min((item + 1) * step_, panels));
+    const PanelMatrix& gate = matrix(ctx, s_.gate);
+    const bool more = follows(item, num_items_, ctx.pool->size());
+    const PanelStream next = more ? stream(gate, begin(item + 1)) : scratch.next;
+    const int64_t step = panels_in_tile(rows_, 2);
+    for (int64_t b = begin(item), end = this->end(ctx, item); b < end; b += step) {
+      const int64_t e = std::min(b + step, end);
+      chunk(ctx, scratch, rows_, b, e, e < end ? stream(gate, e) : next);
+    }
   }
 
  private:
-  void chunk(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end) {
+  const PanelMatrix& matrix(const RunContext& ctx, int id) const { return (*ctx.matrices)[id]; }
+  // Panels of an item.
+  int64_t begin(int64_t item) const {
+    return rows_ <= kStreamRows ? streams_.begin(item) : item * step_;
+  }
+  int64_t end(const RunContext& ctx, int64_t item) const {
+    if (rows_ <= kStreamRows) return streams_.end(item);
+    return std::min((item + 1) * step_, matrix(ctx, s_.gate).num_panels);
+  }
+
+  void chunk(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end,
+             const PanelStream& next) {
     const Buffer& in = ctx.buffer(s_.in);
-    const PanelMatrix& gate = (*ctx.matrices)[s_.gate];
-    const PanelMatrix& up = (*ctx.matrices)[s_.up];
+    const PanelMatrix &gate = matrix(ctx, s_.gate), &up = matrix(ctx, s_.up);
     const int64_t ld = (end - begin) * kPanelRows, n = columns(gate, begin, end);
     const int64_t c = begin * kPanelRows;
     float* g = scratch.tile;
     float* u = g + rows * ld;
-    product(in, gate, 0, rows, begin, end, g - c, ld);
-    product(in, up, 0, rows, begin, end, u - c, ld);
+    product(in, gate, 0, rows, begin, end, g - c, ld, stream(up, begin));
+    product(in, up, 0, rows, begin, end, u - c, ld, next);
     add_bias(s_.gate_bias, c, n, g, ld, rows);
     add_bias(s_.up_bias, c, n, u, ld, rows);
     add_adapters(ctx, s_.rows, 0, s_.gate, begin, end, g, ld);
@@ -199,7 +259,9 @@ class Gated : public Instruction {
 
   GatedSpec s_;
   int64_t rows_ = 0;
-  int64_t step_ = 2;  // panels in an item
+  int64_t num_items_ = 0;
+  PanelItems streams_;  // with few rows
+  int64_t step_ = 2;    // panels in an item, with many
 };
 
 }  // namespace

@@ -82,6 +82,7 @@ struct ThreadScratch {
   float* tile;              // kTileFloats or more, for epilogues; two panels of all rows, twice
   float* attention;         // attention_scratch_floats(largest head)
   SamplerScratch* sampler;  // null until a step samples
+  PanelStream next;         // the weights that the thread will read first after this region
 };
 constexpr int64_t kTileFloats = 128 * 1024;
 
@@ -94,10 +95,20 @@ class Instruction {
   // The number of items of this step. Called by one thread before the step.
   virtual int64_t prepare(RunContext& ctx) = 0;
   virtual void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) = 0;
-  // After prepare: where the memory lies that thread tid will read first, or null. Threads prefetch
-  // it while they wait for the region before this one.
+  // After prepare: the weights, or other memory, that thread tid will read first, if any. Threads
+  // prefetch it while they wait for the regions before this one.
+  virtual PanelStream weights(const RunContext&, int /*tid*/) const { return {}; }
   virtual const uint8_t* warm(const RunContext&, int /*tid*/) const { return nullptr; }
 };
+
+// Whether the thread that has done an item of `items` takes the one after it: both are of its
+// share.
+inline bool follows(int64_t item, int64_t items, int64_t threads) {
+  const int64_t next = item + 1;
+  if (next == items) return false;
+  const int64_t t = (next * threads + items - 1) / items;
+  return items * t / threads != next;
+}
 
 // Rows in items of equal size: enough of them that a late thread can leave some to the others.
 class RowItems {
