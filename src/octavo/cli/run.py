@@ -151,10 +151,12 @@ def _print_stream(session: Session, pieces: Iterator[Piece], quiet: bool) -> Non
 
 def _print_json(session: Session) -> None:
     answer = session.last
+    calls = [{"name": name, "arguments": arguments} for name, arguments in answer.calls]
     result = {
         "model": session.engine.options.model,
         **({"reasoning": answer.reasoning} if answer.reasoning else {}),
         "text": answer.text,
+        **({"tool_calls": calls} if calls else {}),
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
         "stats": answer.timing.as_dict(),

@@ -69,10 +69,14 @@ class Timing:
 
 @dataclass
 class Answer:
-    """One answer as it grows. reasoning: what was thought before; text: what was said."""
+    """One answer as it grows. reasoning: what was thought before; text: what was said; calls: of
+    tools, by name and arguments; written: text and calls as the model writes them, for the next
+    prompt."""
 
     text: str = ""
     reasoning: str = ""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    written: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     timing: Timing = field(default_factory=Timing)
@@ -167,14 +171,22 @@ class Session:
                     is_last = delta.finish_reason is not None
                     yield from self._add(reader.push(delta.text, delta.token_ids, is_last))
         finally:
+            calls = (reader.written(name, arguments) for name, arguments in self.last.calls)
+            self.last.written = "\n".join(filter(None, (self.last.text, *calls)))
             self.engine.abort(request_id)  # nothing happens where the answer is complete
 
     def _add(self, pieces: list[Piece]) -> list[Piece]:
+        answer = self.last
         for piece in pieces:
-            if piece.is_thought:
-                self.last.reasoning += piece.text
+            if piece.kind == "thought":
+                answer.reasoning += piece.text
+            elif piece.kind == "text":
+                answer.text += piece.text
+            elif piece.name:
+                answer.calls.append((piece.name, piece.text))
             else:
-                self.last.text += piece.text
+                name, arguments = answer.calls[-1]
+                answer.calls[-1] = name, arguments + piece.text
         return pieces
 
     def _note(self, delta: Delta, elapsed_s: float) -> None:

@@ -48,6 +48,10 @@ class ToolFormat(Protocol):
         ...
 
 
+TOOL_CALL = JsonCalls("<tool_call>", "</tool_call>", bare=True, pad="\n")
+"""The most common way."""
+
+
 @dataclass(frozen=True)
 class AnswerFormat:
     """tools, reasoning: None where the model knows no such thing. harmony: gpt-oss, whose format
@@ -86,22 +90,28 @@ class AnswerFormat:
         prompt: str = "",
         tools: Sequence[Tool] = (),
         new_id: Callable[[], str] = new_call_id,
+        any_call: bool = False,
     ) -> Parser:
-        """A parser for one answer to `prompt`. Without tools calls are text."""
-        output = Output(tools, new_id)
+        """A parser for one answer to `prompt`. Without tools calls are text, unless any call
+        counts; only its marker can tell one then."""
+        output, with_tools = Output(tools, new_id), bool(tools) or any_call
         if self.harmony:
             messages = self.library.messages() if self.library else OwnMessages()
-            reader = HarmonyReader(output, bool(tools), messages)
+            reader = HarmonyReader(output, with_tools, messages)
             parser = StreamParser(lambda scan, _: reader.read(scan), output)
             parser.push(harmony.opening(prompt), [])
             return parser
-        calls = self.tools if tools else None
+        calls = self.tools if with_tools else None
         if calls is None and self.reasoning is None:
             return PlainParser()
         parser = StreamParser(lambda s, o: _read(s, o, calls, self.reasoning), output)
         if self.reasoning:
             parser.push(self.reasoning.opening(prompt), [])
         return parser
+
+    def written(self, name: str, arguments: str) -> str:
+        """A call as the model would write it into a text, or in the most common way."""
+        return (self.tools or TOOL_CALL).written(name, arguments)
 
     def parse(self, text: str, prompt: str = "", tools: Sequence[Tool] = ()) -> Answer:
         """A whole answer at once."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from octavo.errors import UnsupportedError
-from octavo.parsing.answer import AnswerFormat, ToolFormat
+from octavo.parsing.answer import TOOL_CALL, AnswerFormat, ToolFormat
 from octavo.parsing.harmony_library import harmony_library
 from octavo.parsing.json_calls import JsonCalls
 from octavo.parsing.named_calls import NamedCalls
@@ -21,7 +21,7 @@ HARMONY = "harmony"
 NONE = "none"
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": JsonCalls("<tool_call>", "</tool_call>", bare=True, pad="\n"),
+    "hermes": TOOL_CALL,
     "llama3": JsonCalls("<|python_tag|>", bare=True, unmarked=True, argument_key="parameters"),
     "mistral": JsonCalls("[TOOL_CALLS]", bare=True, is_list=True),
     "mistral_args": NamedCalls("[TOOL_CALLS]", "[ARGS]"),

@@ -39,6 +39,9 @@ class FakeTokenizer:
     def decode(self, ids: list[int], *, skip_special_tokens: bool = True) -> str:
         return "".join(map(chr, ids))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return b""
+
     def is_special(self, token_id: int) -> bool:
         return False
 

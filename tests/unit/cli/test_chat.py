@@ -29,6 +29,13 @@ def test_answers_go_to_stdout_and_nothing_else(engine):
     assert engine.closed
 
 
+def test_calls_are_readable_and_go_back_as_the_model_wrote_them(engine):
+    call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    engine.answer, engine.tokenizer.source = f"Ok.\n{call}", "tools <tool_call> arguments"
+    assert chat("Hello", "And?").stdout == "Ok.\ntool call: look {}\n" * 2
+    assert engine.prompts[1] == f"<user>Hello<assistant>Ok.\n{call}<user>And?<assistant>"
+
+
 def test_exit_and_its_names_leave(engine):
     for word in ("/exit", "/quit", "/bye"):
         assert chat(word, "not read").stdout == ""

@@ -52,10 +52,42 @@ def test_thinking_that_is_broken_off_is_shown(engine):
     assert result.stderr.startswith("Hm, s\n\n")
 
 
-def test_calls_are_shown_as_the_model_writes_them(engine):
-    engine.answer = 'Ok.<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    engine.tokenizer.source = "tools <tool_call> <think> </think>"
-    assert octavo("run", "fake", "Hello").stdout == engine.answer + "\n"
+CALLS = (
+    "<think>\nHm.\n</think>\n\nOk.\n"
+    '<tool_call>\n{"name": "look", "arguments": {"at": [1, "é"]}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "go", "arguments": {}}\n</tool_call>\nDone.'
+)
+
+
+def test_calls_have_a_line_each(engine):
+    engine.answer = CALLS
+    engine.tokenizer.source = "tools <tool_call> arguments <think> </think>"
+    shown = octavo("run", "fake", "Hello", "-q").stdout
+    assert shown == 'Ok.\ntool call: look {"at": [1, "é"]}\ntool call: go {}\n\nDone.\n'
+    found = json.loads(octavo("run", "fake", "Hello", "--json").stdout)
+    assert found["text"] == "Ok.\nDone."
+    assert found["tool_calls"] == [
+        {"name": "look", "arguments": '{"at": [1, "é"]}'},
+        {"name": "go", "arguments": "{}"},
+    ]
+    assert octavo("run", "fake", "Hello", "--raw").stdout == CALLS + "\n"
+
+
+def test_a_call_that_is_broken_off_ends_its_line(engine):
+    engine.answer = '<tool_call>{"name": "look", "arguments": {"at": '
+    engine.tokenizer.source = "tools <tool_call> arguments"
+    assert octavo("run", "fake", "Hello").stdout == 'tool call: look {"at": \n'
+
+
+def test_harmony_is_read_too(engine):
+    engine.answer = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+        "to=functions.look <|constrain|>json<|message|>{}<|call|>"
+    )
+    engine.tokenizer.source = "<|channel|> <|message|>"
+    result = octavo("run", "fake", "Hello")
+    assert result.stdout == "tool call: look {}\n"
+    assert result.stderr.startswith("Hm.\n\n")
 
 
 def test_prompt_is_a_user_message_unless_raw(engine):

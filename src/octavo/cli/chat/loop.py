@@ -67,7 +67,7 @@ class Chat:
             self.conversation.undo()
             raise
         printer.end()
-        self.conversation.answer(self.session.last.text)
+        self.conversation.answer(self.session.last.written)
         if self.session.last.finish_reason == "abort":
             self.say("(stopped)")
 
