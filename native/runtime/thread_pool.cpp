@@ -2,6 +2,10 @@
 
 #include <sched.h>
 
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -50,7 +54,14 @@ bool spin_until(const std::function<bool()>& done) {
 
 ThreadPool::ThreadPool(int size) : size_(size < 1 ? 1 : size) {
   threads_.reserve(size_ - 1);
-  for (int tid = 1; tid < size_; ++tid) threads_.emplace_back([this, tid] { worker(tid); });
+  try {
+    for (int tid = 1; tid < size_; ++tid) threads_.emplace_back([this, tid] { worker(tid); });
+  } catch (const std::system_error& error) {
+    const std::string got = std::to_string(threads_.size() + 1);
+    shut_down();  // those that did start, or their destructors would end the program
+    throw std::runtime_error("threads: started " + got + " of " + std::to_string(size_) + ": " +
+                             error.what());
+  }
 }
 
 void ThreadPool::shut_down() {

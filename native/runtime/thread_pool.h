@@ -25,6 +25,7 @@ class ThreadPool {
     bool joined = false;  // run waits for every worker; launch does not
   };
 
+  // Throws std::runtime_error if the system does not give so many threads.
   explicit ThreadPool(int size);
   ~ThreadPool() { shut_down(); }
   ThreadPool(const ThreadPool&) = delete;

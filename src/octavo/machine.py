@@ -13,6 +13,8 @@ from pathlib import Path
 
 from octavo.errors import InvalidParameterError
 
+MAX_THREADS = 1024
+"""More would not compute faster anywhere, and each costs a stack and a wake-up."""
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
 
 
@@ -63,20 +65,33 @@ def num_cores(root: Path = Path("/"), cpus: set[int] | None = None) -> int:
 
 def num_threads(requested: int = 0, root: Path = Path("/"), cpus: set[int] | None = None) -> int:
     """Threads to compute with: as requested, or as OCTAVO_NUM_THREADS says, or one per physical
-    core within the quota. Raises InvalidParameterError for a variable that is no positive number.
-    """
+    core within the quota. Raises InvalidParameterError for what is not from 1 to MAX_THREADS."""
     if requested > 0:
-        return requested
+        return _checked("num_threads", str(requested))
     if chosen := os.environ.get("OCTAVO_NUM_THREADS"):
-        return _positive("OCTAVO_NUM_THREADS", chosen)
+        return _checked("OCTAVO_NUM_THREADS", chosen)
     quota = cpu_quota(root)
     cores = num_cores(root, cpus)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
-def _positive(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidParameterError(name, f"got {text!r}, expected a number of at least 1")
+def instruction_set() -> str:
+    """The one that the native kernels use. Raises InvalidParameterError where OCTAVO_ISA asks for
+    one that this processor lacks."""
+    from octavo import _native
+
+    try:
+        return _native.active_isa()
+    except ValueError as error:
+        message = str(error).removeprefix("OCTAVO_ISA: ")
+        raise InvalidParameterError("OCTAVO_ISA", message) from None
+
+
+def _checked(name: str, text: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not 1 <= int(text) <= MAX_THREADS:
+        got = f"got {text!r:.80}, expected a number from 1 to {MAX_THREADS}"
+        raise InvalidParameterError(name, got)
     return int(text)
 
 

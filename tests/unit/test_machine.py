@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,7 +115,32 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTAVO_NUM_THREADS", "3")
     assert num_threads() == 3
     assert num_threads(5) == 5
-    for wrong in ("0", "-1", "two"):
+    for wrong in ("0", "-1", "two", "1.5", " 2", "\u0663", "1025", "9" * 5000):
         monkeypatch.setenv("OCTAVO_NUM_THREADS", wrong)
         with pytest.raises(InvalidParameterError, match="OCTAVO_NUM_THREADS"):
             num_threads()
+
+
+def test_more_threads_than_the_system_gives_is_a_clear_error() -> None:
+    with pytest.raises(InvalidParameterError, match="num_threads: got '1025'"):
+        num_threads(1025)
+    code = (
+        "import resource; from octavo._native import Executor;"
+        "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
+        "Executor(1024, 1, 1)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert re.search(r"RuntimeError: threads: started \d+ of 1024: Resource temp", result.stderr)
+
+
+@pytest.mark.parametrize("isa", ["avx9"])
+def test_an_instruction_set_that_is_none_is_named(isa: str) -> None:
+    code = (
+        "from octavo.errors import InvalidParameterError; from octavo import LLM\n"
+        "try: LLM('tests/golden/tiny/llama')\n"
+        "except InvalidParameterError as error: print(error.param, error)"
+    )
+    env = os.environ | {"OCTAVO_ISA": isa}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert result.stdout.startswith(f"OCTAVO_ISA OCTAVO_ISA: got '{isa}'; expected ")

@@ -21,12 +21,11 @@ class Machine:
 
 def describe_machine() -> Machine:
     """This machine as Octavo sees it, limits of its cgroup included."""
-    from octavo import _native
-    from octavo.machine import memory, num_threads
+    from octavo.machine import instruction_set, memory, num_threads
 
     return Machine(
         cpu=_cpu_name(),
-        isa=_native.active_isa(),
+        isa=instruction_set(),
         threads=num_threads(),
         memory_bytes=memory().limit,
         system=f"{platform.system()} {platform.machine()}",

@@ -6,7 +6,19 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line in sys.argv and exit with its code."""
-    from octavo.cli.app import app
+    """Run the command line in sys.argv and exit with its code (docs/cli.md lists them)."""
+    try:
+        from octavo.cli.errors import report_system
+        from octavo.cli.streams import finish, prepare
 
-    app(prog_name="octavo")
+        prepare()
+        from octavo.cli.app import app
+    except KeyboardInterrupt:  # while modules load; from then on the group reports it
+        raise SystemExit(130) from None
+    try:
+        app(prog_name="octavo")
+    except OSError as error:  # of --help, which is printed before any command runs
+        report_system(error)
+        raise SystemExit(1) from None
+    finally:
+        finish()

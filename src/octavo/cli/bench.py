@@ -19,6 +19,7 @@ from octavo.cli.options import (
     ModelArg,
     Threads,
     Weights,
+    writable,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ def engine(
     seed: Annotated[int, typer.Option(help="Of the random prompts.")] = 0,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write results.", show_default=False),
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            callback=writable,
+            help="Also write results.",
+            show_default=False,
+        ),
     ] = None,
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Token budget of one step.")

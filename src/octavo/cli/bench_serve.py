@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from octavo.cli.errors import usage_error
+from octavo.cli.options import writable
 
 if TYPE_CHECKING:
     from octavo.bench.load import LoadResult, RequestRecord, Target
@@ -89,11 +90,15 @@ def bench_serve(
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", rich_help_panel=_RESULT, help="Everything."),
+        typer.Option(
+            "--json", metavar="FILE", callback=writable, rich_help_panel=_RESULT, help="Everything."
+        ),
     ] = None,
     html_file: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", rich_help_panel=_RESULT, help="With plots."),
+        typer.Option(
+            "--html", metavar="FILE", callback=writable, rich_help_panel=_RESULT, help="With plots."
+        ),
     ] = None,
 ) -> None:
     """Load on any OpenAI-compatible server: latency, throughput, goodput.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from octavo.cli.errors import usage_error
 from octavo.cli.options import Backend, EngineChoices, MaxModelLen, ModelArg, Threads, Weights
+from octavo.cli.streams import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def rerank(
 
 
 def _texts(given: list[str] | None) -> list[str]:
-    texts = given or [line.rstrip("\n") for line in sys.stdin]
+    texts = given or [line.rstrip("\n") for line in read_lines()]
     if not texts:
         usage_error("there is nothing to read; give texts, or lines on standard input")
     return texts

@@ -1,13 +1,14 @@
 """How errors look on a terminal: one line, a hint where one helps, and no traceback.
 
-Exit codes: 0 fine, 1 an error Octavo raised on purpose, 2 wrong usage, 130 interrupted.
+Exit codes are listed in docs/cli.md. Bugs alone keep their traceback.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -50,7 +51,7 @@ def usage_error(message: str) -> NoReturn:
 
 
 class OctavoGroup(TyperGroup):
-    """Turns errors raised on purpose into a line and an exit code; bugs keep their traceback."""
+    """Turns errors of ours and of the system into a line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -65,5 +66,32 @@ class OctavoGroup(TyperGroup):
             raise typer.Exit(130) from error
         except BrokenPipeError as error:
             # The reader left (`| head`): nothing to say, and nothing more to flush.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop(sys.stdout)
             raise typer.Exit(141) from error
+        except (OSError, MemoryError) as error:
+            if ctx.params.get("debug"):
+                raise
+            report_system(error)
+            raise typer.Exit(1) from error
+
+
+def report_system(error: OSError | MemoryError) -> None:
+    """What the system refused: memory, a file, or more output. A stream that is full or closed
+    takes nothing more, so what is left for it is dropped."""
+    if isinstance(error, MemoryError):
+        message = f"out of memory{f': {error}' if str(error) else ''}"
+    elif error.filename is None:
+        message = f"cannot write or read: {error.strerror or error}"
+        drop(sys.stdout)
+    else:
+        message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    try:
+        print(f"octavo: {message}", file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: TextIO) -> None:
+    """Send to nowhere what a stream still holds and gets."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it has no number, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

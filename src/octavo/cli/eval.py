@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import Backend, KvDtype, ModelArg, Threads, Weights
+from octavo.cli.options import Backend, KvDtype, ModelArg, Threads, Weights, writable
+from octavo.cli.streams import read_file
 
 if TYPE_CHECKING:
     from octavo.eval import Divergence, EngineSource, Estimate, Progress, Window
@@ -47,7 +48,9 @@ Tokens = Annotated[
 ]
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Also write results.", show_default=False),
+    typer.Option(
+        "--json", metavar="FILE", callback=writable, help="Also write results.", show_default=False
+    ),
 ]
 
 
@@ -63,7 +66,7 @@ class _Text:
     def windows(self, source: EngineSource) -> list[Window]:
         from octavo.eval import default_text, windows_of
 
-        text = self.file.read_text(encoding="utf-8") if self.file else default_text()
+        text = read_file(self.file, "--text") if self.file else default_text()
         ids = source.token_ids(text)
         return windows_of(ids, self.context, skip=self.skip, bos=source.bos, max_tokens=self.tokens)
 

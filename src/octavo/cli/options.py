@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +30,15 @@ def parse_size(text: str) -> int:
     if match is None or (size := int(float(match[1]) * _UNITS[match[2]])) == 0:
         raise typer.BadParameter(f"{text!r} is not a size; write 512M or 2G")
     return size
+
+
+def writable(path: Path | None) -> Path | None:
+    """A file to be written at the end, refused now where that cannot succeed."""
+    if path is not None:
+        place = path if path.exists() else path.absolute().parent
+        if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+            raise typer.BadParameter(f"{str(path)!r} cannot be written")
+    return path
 
 
 ModelArg = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import ModelArg, Threads
+from octavo.cli.options import ModelArg, Threads, writable
 
 if TYPE_CHECKING:
     from octavo.quantize import Progress, Written
@@ -67,7 +67,13 @@ def quantize(
     ] = 2048,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Also write the report.", show_default=False),
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            callback=writable,
+            help="Also write the report.",
+            show_default=False,
+        ),
     ] = None,
     threads: Threads = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,

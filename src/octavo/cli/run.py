@@ -34,6 +34,7 @@ from octavo.cli.options import (
     sampling_params,
 )
 from octavo.cli.parts import Piece, Printer
+from octavo.cli.streams import read_file, read_lines
 
 if TYPE_CHECKING:
     from octavo.cli.session import Session
@@ -129,15 +130,12 @@ def _prompt_text(prompt: str | None, file: Path | None) -> str:
     if prompt is not None and file is not None:
         usage_error("give a PROMPT or --file, not both")
     if file is not None:
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            usage_error(f"--file: {error}")
+        return read_file(file, "--file")
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():
         usage_error("no prompt: give it as an argument, with --file, or on stdin")
-    return sys.stdin.read()
+    return "".join(read_lines())
 
 
 def _print_stream(session: Session, pieces: Iterator[Piece], quiet: bool) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from octavo.decoding.pooling import POOLINGS
 from octavo.errors import InvalidParameterError
+from octavo.machine import MAX_THREADS
 
 _POSITIVE = (
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens"),
@@ -15,6 +17,7 @@ _POSITIVE = (
 MAX_LORA_NAME = 128
 MAX_LORA_RANK = 1024
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
+_MOST = {"kv_cache_bytes": (1 << 63) - 1, "max_queued_tokens": (1 << 63) - 1}  # the others: int32
 _CHOICES = {
     "weights": ("native", "float", "int8"),
     "kv_dtype": ("auto", "f32", "f16", "bf16", "int8", "int4"),
@@ -100,10 +103,9 @@ class EngineOptions:
         if not 0 <= self.max_lora_rank <= MAX_LORA_RANK:
             got = f"got {self.max_lora_rank}, expected 0 to {MAX_LORA_RANK}"
             raise InvalidParameterError("max_lora_rank", got)
-        if self.num_threads < 0:
-            raise InvalidParameterError(
-                "num_threads", f"got {self.num_threads}, expected 0 (automatic) or more"
-            )
+        if not _is_int(self.num_threads) or not 0 <= self.num_threads <= MAX_THREADS:
+            got = f"got {self.num_threads!r:.80}, expected 0 (automatic) to {MAX_THREADS}"
+            raise InvalidParameterError("num_threads", got)
         for tenant, weight in self.tenant_weights.items():
             if not (math.isfinite(weight) and weight > 0):
                 raise InvalidParameterError(
@@ -112,5 +114,11 @@ class EngineOptions:
 
 
 def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidParameterError(name, f"got {value!r}, expected an integer of at least 1")
+    most = _MOST.get(name, (1 << 31) - 1)
+    if not _is_int(value) or not 1 <= value <= most:
+        got = f"got {value!r:.80}, expected an integer from 1 to {most:,}"
+        raise InvalidParameterError(name, got)
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -146,6 +146,12 @@ def _num_blocks(
         if options.max_model_len is not None:
             num_blocks = max(num_blocks, min(per_sequence, int(free * KV_SHARE_LIMIT) // per_block))
         num_blocks = min(num_blocks, per_sequence * options.max_num_seqs)
+    if num_blocks < 1 and options.kv_cache_bytes is not None:
+        raise MemoryPlanError(
+            f"engine: {size(options.kv_cache_bytes)} of KV cache do not hold one block of "
+            f"{size(per_block)}; give at least that, and {size(per_block * per_sequence)} for "
+            "the longest request"
+        )
     if num_blocks < 1:
         raise MemoryPlanError(
             f"engine: not one KV block of {size(per_block)} fits beside "

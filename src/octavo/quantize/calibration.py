@@ -12,9 +12,13 @@ from octavo.weights import Checkpoint
 
 def calibration_text(path: Path | None) -> str:
     """A file's text, or about 60 kB of Octavo's own documentation and code and of old books; none
-    of it is in the text that `octavo eval` uses."""
+    of it is in the text that `octavo eval` uses. Raises InvalidParameterError for what is no UTF-8
+    text."""
     if path is not None:
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidParameterError("calibration", f"{path}: {error}") from None
     return files("octavo.quantize").joinpath("calibration.txt").read_text(encoding="utf-8")
 
 

@@ -82,6 +82,8 @@ def test_set_changes_the_next_answer(engine):
         ("/nonsense", "/nonsense: no such command"),
         ("/save", "/save: name a file"),
         ("/load /nowhere/x.json", "/load: "),
+        ("/save /nowhere/x.json", "/save: "),
+        ("/save /", "/save: "),
     ],
 )
 def test_wrong_command_is_explained_and_the_chat_goes_on(engine, line, message):
@@ -159,7 +161,15 @@ def test_end_of_input_inside_a_block_is_the_end():
 
 
 @pytest.mark.parametrize(
-    "text", ["not json", "[]", '{"messages": [{"role": "robot", "content": "x"}]}', "{}"]
+    "text",
+    [
+        "not json",
+        "[]",
+        '{"messages": [{"role": "robot", "content": "x"}]}',
+        "{}",
+        "[" * 100_000,
+        '{"messages": 1' + "0" * 5000 + "}",
+    ],
 )
 def test_bad_file_changes_nothing(tmp_path: Path, text: str):
     path = tmp_path / "bad.json"

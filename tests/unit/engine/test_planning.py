@@ -28,6 +28,26 @@ def test_kv_is_as_large_as_needed_but_a_quarter_of_what_is_free_at_most() -> Non
     assert plan(max_num_seqs=64).num_blocks == 220  # (1000 - 120) / 4
 
 
+def test_a_cache_of_less_than_a_block_says_what_a_block_is() -> None:
+    with pytest.raises(
+        MemoryPlanError, match=r"10 B of KV cache .* one block of 1.0 MB; .*32.0 MB"
+    ):
+        plan(kv_cache_bytes=10)
+
+
+NUMBERS = (
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens", "max_queue"),
+    *("max_queued_tokens", "max_model_len", "kv_cache_bytes", "num_kv_blocks", "num_threads"),
+)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [-1, 1 << 64, 10**400, 1.5, "3", True, [], float("nan")])
+def test_numbers_that_nothing_can_hold_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(InvalidParameterError, match=name):
+        EngineOptions("m", **{name: value})  # type: ignore[arg-type]
+
+
 def test_max_model_len_follows_context_and_cache() -> None:
     assert plan(max_num_seqs=1).max_model_len == 1024
     assert plan(num_kv_blocks=10).max_model_len == 320
@@ -51,7 +71,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         plan(num_kv_blocks=900)
     with pytest.raises(MemoryPlanError, match=r"not one KV block.*110\.0 MB"):
         plan(available=110 * MB)
-    with pytest.raises(MemoryPlanError, match="not one KV block"):
+    with pytest.raises(MemoryPlanError, match="do not hold one block"):
         plan(kv_cache_bytes=10)
     with pytest.raises(MemoryPlanError, match="2 blocks holds 64 tokens"):
         plan(num_kv_blocks=2, max_model_len=100)

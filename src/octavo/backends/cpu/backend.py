@@ -77,6 +77,15 @@ class CpuBackend(Backend):
         return compilation
 
 
+def _executor(o: BackendOptions) -> Executor:
+    machine.instruction_set()
+    threads = machine.num_threads(o.num_threads)
+    try:
+        return Executor(threads, o.max_tokens, max(o.max_seqs, 1))
+    except RuntimeError as error:  # a limit on processes, most likely
+        raise BackendError(f"cpu: {error}; ask for fewer with num_threads") from None
+
+
 @dataclass
 class _Compilation:
     """One graph on its way to an executor. Planning allocates nothing but address space."""
@@ -92,9 +101,7 @@ class _Compilation:
             )
         self.as_float = self.options.weights == "float"
         self.width = int(self.graph.output.shape[1])
-        o = self.options
-        threads = machine.num_threads(o.num_threads)
-        self.executor = Executor(threads, o.max_tokens, max(o.max_seqs, 1))
+        self.executor = _executor(self.options)
         self.executor.set_output_width(self.width)
         self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
         self.orders = self._find_orders()

@@ -46,13 +46,16 @@ class Conversation:
     def save(self, path: Path) -> None:
         """Write the messages as JSON, in the shape the chat API takes."""
         text = json.dumps({"messages": self.messages()}, ensure_ascii=False, indent=2)
-        path.write_text(text + "\n", encoding="utf-8")
+        try:
+            path.write_text(text + "\n", encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InvalidParameterError("/save", str(error)) from error
 
     def load(self, path: Path) -> None:
         """Replace everything by a saved conversation; a bad file changes nothing."""
         try:
             messages = _checked(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InvalidParameterError("/load", str(error)) from error
         has_system = bool(messages) and messages[0]["role"] == "system"
         self.system = messages[0]["content"] if has_system else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from octavo.cli.streams import read_lines
 
 BLOCK = '"""'
 
@@ -37,7 +39,8 @@ def _read_block(line: str, ask: Callable[[str], str], more: str) -> str:
 def terminal_reader(history: Path) -> Callable[[str], str]:
     """`ask` for the process's own stdin: edited and remembered on a terminal, plain in a pipe."""
     if not sys.stdin.isatty():
-        return lambda prompt: _plain_line()
+        lines = read_lines()
+        return lambda prompt: _next(lines)
     try:
         import readline
     except ImportError:  # a Python built without it still chats, without arrow keys
@@ -57,8 +60,7 @@ def terminal_reader(history: Path) -> Callable[[str], str]:
     return ask
 
 
-def _plain_line() -> str:
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")
+def _next(lines: Iterator[str]) -> str:
+    for line in lines:
+        return line.rstrip("\n")
+    raise EOFError
