@@ -17,6 +17,8 @@ import pytest
 from tests.serving.tiny_model import write_tiny_model
 from tests.support.lora import write_adapter
 
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "encoders"
+
 # The scripted engine behind the real command line.
 LAUNCH = """
 import sys
@@ -129,6 +131,30 @@ def test_embeddings(model: Path, tmp_path: Path) -> None:
     finish(start(tmp_path / "in", tmp_path / "out", "-m", str(model)))
     (record,) = records(tmp_path / "out")
     assert [len(one["embedding"]) for one in record["response"]["body"]["data"]] == [64, 64]
+
+
+@pytest.mark.parametrize("name", ["bert-rerank", "bert", "decoder"])
+def test_rerank_and_score(model: Path, tmp_path: Path, name: str) -> None:
+    """By a cross-encoder, by an encoder that embeds, and by a decoder, which embeds for them."""
+    path = model if name == "decoder" else FIXTURES / name
+    pair = {"text_1": "the cat", "text_2": ["a cat", "mice"]}
+    ranked = {"query": "the cat", "documents": pair["text_2"], "top_n": 1}
+    lines = [
+        {"custom_id": "score", "url": "/v1/score", "body": pair},
+        {"custom_id": "rank", "url": "/v2/rerank", "body": ranked},
+        {"custom_id": "bad", "url": "/score", "body": {"text_1": ["a", "b"], "text_2": ["c"] * 3}},
+    ]
+    (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out, _ = finish(start(tmp_path / "in", tmp_path / "out", "-m", str(path), "--json"))
+    found = {r["custom_id"]: r["response"] for r in records(tmp_path / "out")}
+    scores = [one["score"] for one in found["score"]["body"]["data"]]
+    (best,) = found["rank"]["body"]["results"]
+    assert best["relevance_score"] == max(scores)
+    assert best["index"] == scores.index(max(scores))
+    assert found["bad"]["status_code"] == 400
+    summary = json.loads(out)
+    assert (summary["completed"], summary["failed"]) == (2, 1)
+    assert summary["input_tokens"] > 0
 
 
 def test_adapters(model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,32 @@ def pair(live: LiveServer, path: str = "/v1/score", **body: Any) -> httpx.Respon
 def scores(answer: httpx.Response) -> list[float]:
     assert answer.status_code == 200, answer.text
     return [one["score"] for one in answer.json()["data"]]
+
+
+def test_batches_run_over_both(tmp_path: Path, own: list[float]) -> None:
+    options = ServerOptions(served_model_names=(MODEL,), data_dir=str(tmp_path))
+    pairs = {"model": MODEL, "text_1": QUERY, "text_2": DOCUMENTS}
+    ranks = {"model": MODEL, "query": QUERY, "documents": DOCUMENTS}
+    with (
+        live_server(FIXTURES / "bert-rerank", "cpu", server=options) as live,
+        openai.OpenAI(base_url=f"{live.url}/v1", api_key="x", max_retries=0) as client,
+    ):
+        answers = {}
+        for url, body in (("/v1/score", pairs), ("/v1/rerank", ranks)):
+            line = json.dumps({"custom_id": "a", "method": "POST", "url": url, "body": body})
+            file = client.files.create(file=("in.jsonl", line.encode()), purpose="batch")
+            batch = client.batches.create(
+                input_file_id=file.id,
+                endpoint=url,  # type: ignore[arg-type]
+                completion_window="24h",
+            )
+            while (batch := client.batches.retrieve(batch.id)).status != "completed":
+                assert batch.status in ("validating", "in_progress", "finalizing"), batch
+                time.sleep(0.02)
+            content = client.files.content(batch.output_file_id or "").read()
+            answers[url] = json.loads(content)["response"]["body"]
+    assert [one["score"] for one in answers["/v1/score"]["data"]] == own
+    assert answers["/v1/rerank"]["results"][0]["relevance_score"] == max(own)
 
 
 @pytest.mark.parametrize("path", RERANK)

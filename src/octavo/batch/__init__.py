@@ -1,12 +1,20 @@
 """A file of requests, answered line by line: what `octavo batch` and /v1/batches share."""
 
 from octavo.batch.journal import Journal
-from octavo.batch.lines import ENDPOINTS, BadLine, Item, count_lines, read_items
+from octavo.batch.lines import (
+    ENDPOINTS,
+    PAIR_ENDPOINTS,
+    BadLine,
+    Item,
+    count_lines,
+    read_items,
+)
 from octavo.batch.records import Answer, Tally, answer_record, bad_line_record, is_good
 from octavo.batch.run import run_items
 
 __all__ = [
     "ENDPOINTS",
+    "PAIR_ENDPOINTS",
     "Answer",
     "BadLine",
     "Item",

@@ -9,7 +9,12 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+PAIR_ENDPOINTS = ("/v1/rerank", "/v1/score", "/v2/rerank", "/rerank", "/score")
+"""Those that want scores of pairs of texts."""
+ENDPOINTS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"),
+    *PAIR_ENDPOINTS,
+)
 MAX_LINE_BYTES = 8 << 20
 MAX_ID_CHARS = 512
 _KNOWN = frozenset({"custom_id", "method", "url", "body"})

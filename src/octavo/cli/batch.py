@@ -71,8 +71,8 @@ def batch(
 
     A line of INPUT is {"custom_id": ..., "url": "/v1/chat/completions", "body": {...}}; a line of
     OUTPUT is the record of one. A malformed line gets a record that says why. After Ctrl-C, a kill
-    or a full disk the same command goes on where it stopped. All requests are for embeddings if
-    the first one is.
+    or a full disk the same command goes on where it stopped. The first request decides whether
+    the model generates, embeds or scores.
 
     [bold]Examples[/bold]
 
@@ -122,7 +122,8 @@ def _run(
 
     with download_progress() as progress:
         path = str(resolve(options.model, progress))
-        engine = AsyncEngine.from_options(replace(options, model=path), progress)
+        task = _task_for_pairs(path) if options.task == "auto" else options.task
+        engine = AsyncEngine.from_options(replace(options, model=path, task=task), progress)
     with engine:
         asyncio.run(
             run_offline(
@@ -163,12 +164,23 @@ def _first_model(source: Path, adapters: Mapping[str, str]) -> str:
 
 
 def _task(source: Path) -> str:
-    """What the first request is about; an engine has one task."""
-    from octavo.batch import Item, read_items
+    """What the first request is about; an engine has one task. "auto" for scores, which come from
+    models of two kinds."""
+    from octavo.batch import PAIR_ENDPOINTS, Item, read_items
 
     with source.open("rb") as file:
         first = next((item for item in read_items(file) if isinstance(item, Item)), None)
-    return "embed" if first is not None and first.url == "/v1/embeddings" else "generate"
+    if first is None or first.url not in ("/v1/embeddings", *PAIR_ENDPOINTS):
+        return "generate"
+    return "embed" if first.url == "/v1/embeddings" else "auto"
+
+
+def _task_for_pairs(model: str) -> str:
+    """Encoders score or embed as they are made; a decoder embeds, and the cosine is the score."""
+    from octavo.models import config_from
+    from octavo.weights import open_checkpoint
+
+    return "embed" if config_from(open_checkpoint(model)).encoder is None else "auto"
 
 
 @contextmanager

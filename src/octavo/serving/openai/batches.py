@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from octavo.batch import ENDPOINTS
 from octavo.serving.body import StrictModel, read_object, validate
 from octavo.serving.context import serving_of
 from octavo.serving.describe import accepts
@@ -31,7 +32,7 @@ class BatchRequest(StrictModel):
     """Body of POST /v1/batches."""
 
     input_file_id: str
-    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
+    endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
     completion_window: Literal["24h"]
     output_expires_after: ExpiresAfter | None = None
     metadata: (
