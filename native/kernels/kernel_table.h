@@ -94,6 +94,10 @@ struct KernelTable {
   ExpandedKernels (*expanded)(SourceType source) = nullptr;
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
+  // The same for `groups` adjacent ones of a row, whose results lie `stride` bytes apart; null: one
+  // at a time is best.
+  void (*quantize_run)(const float* x, int64_t groups, uint8_t* q, uint8_t* terms,
+                       size_t stride) = nullptr;
   // For benchmarks: runs about `loops` times some of the set's best multiply-adds of int8 by
   // weights of `bits` bits (4, 5, 6, 8) in registers, exact to 32 bits, and returns the number of
   // multiplications and additions done.

@@ -1,6 +1,5 @@
 // Products and quantization above the instruction sets: which tile comes when.
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "kernels/kernel_table.h"
@@ -16,14 +15,13 @@ constexpr int64_t kChunkBytes = 384 * 1024;
 constexpr int64_t kExpandedGroups = 64;
 constexpr int64_t kExpandedPanels = 4;
 
-// Calls f(first row, rows) for pieces of [begin, end) that never cross a tile of `tile` rows and
-// have at most `most` rows, as even as they come.
+// Calls f(first row, rows) for pieces of [begin, end) of at most `most` rows, as even as they come.
 template <typename F>
-void for_row_pieces(int64_t begin, int64_t end, int64_t tile, int64_t most, F&& f) {
+void for_row_pieces(int64_t begin, int64_t end, int64_t most, F&& f) {
   while (begin < end) {
-    const int64_t left = std::min(tile - begin % tile, end - begin);
-    const int64_t pieces = (left + most - 1) / most;
-    const int64_t rows = (left + pieces - 1) / pieces;
+    const int64_t left = end - begin;
+    const int64_t pieces = left <= most ? 1 : (left + most - 1) / most;
+    const int64_t rows = pieces == 1 ? left : (left + pieces - 1) / pieces;
     f(begin, static_cast<int>(rows));
     begin += rows;
   }
@@ -93,15 +91,15 @@ struct QuantProduct {
           return memory + static_cast<size_t>(p - first) * kPanelBytes;
         };
         for (int64_t p = first; p < last; ++p) kernels.expand(panel(p), begin, end, unpacked(p));
-        for (int64_t row = row_begin; row < row_end;) {
-          const int64_t next = std::min(row_end, row - row % x.tile + x.tile);
+        const int64_t offset = row_begin % x.tile;
+        for (int64_t tile = row_begin - offset; tile < row_end; tile += x.tile) {
+          const int64_t row = std::max(tile, row_begin), next = std::min(tile + x.tile, row_end);
           for (int64_t p = first; p < last; ++p) {
             // Beside the first tile, what is unpacked next.
             const uint8_t* ahead = row == row_begin ? following(p, end, panels) : nullptr;
             tiles(row, next, p, unpacked(p), begin, end, kernels.most_rows, ahead,
                   [&](int rows) { return kernels.tiles[rows - 1]; });
           }
-          row = next;
         }
       }
     }
@@ -138,12 +136,20 @@ struct QuantProduct {
     const bool ends = p + panels >= panel_end && next.data != nullptr;
     args.next = ends ? next.data : panel(p + panels);
     args.next_bytes = ends ? next.panel_bytes : matrix.panel_bytes;
-    for_row_pieces(from, to, x.tile, most_rows, [&](int64_t row, int rows) {
-      args.q = reinterpret_cast<const uint8_t*>(x.q(row, begin));
-      args.terms = reinterpret_cast<const uint8_t*>(x.terms(row, begin));
-      args.out = out + row * ldo + p * kPanelRows;
-      kernel(rows)(args);
-    });
+    // One division for all of it: a tile's product is short.
+    const int64_t tile = from / x.tile;
+    int64_t first = tile * x.tile;
+    const uint8_t* record = x.record(tile, begin);
+    for (; first < to; first += x.tile, record += x.tile_stride()) {
+      const int64_t end_of_tile = std::min(first + x.tile, to);
+      for_row_pieces(std::max(first, from), end_of_tile, most_rows, [&](int64_t row, int rows) {
+        args.q = record + (row - first) * kGroup;
+        args.terms = record + x.tile * kGroup +
+                     static_cast<size_t>(row - first) * sizeof(QuantizedRows::Terms);
+        args.out = out + row * ldo + p * kPanelRows;
+        kernel(rows)(args);
+      });
+    }
   }
 };
 
@@ -176,7 +182,7 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
     args.ldx = ldx;
     args.ldo = ldo;
     args.valid = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - p * kPanelRows));
-    for_row_pieces(row_begin, row_end, row_end, table.float_rows, [&](int64_t row, int rows) {
+    for_row_pieces(row_begin, row_end, table.float_rows, [&](int64_t row, int rows) {
       args.x = x + row * ldx;
       args.out = out + row * ldo + p * kPanelRows;
       table.floats(matrix.layout, rows)(args);
@@ -186,18 +192,28 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
 
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end) {
+  if (group_begin >= group_end) return;
   const KernelTable& table = kernels();
-  for (int64_t g = group_begin; g < group_end; ++g) {
-    const float* source = x + g * kGroup;
-    float padded[kGroup];
-    const int64_t left = out.k - g * kGroup;
-    if (left < kGroup) {
-      std::memset(padded, 0, sizeof(padded));
-      std::memcpy(padded, source, static_cast<size_t>(left) * sizeof(float));
-      source = padded;
-    }
-    table.quantize_group(source, out.q(row, g), out.terms(row, g));
+  const size_t stride = out.group_stride();
+  auto* q = reinterpret_cast<uint8_t*>(out.q(row, group_begin));
+  auto* terms = reinterpret_cast<uint8_t*>(out.terms(row, group_begin));
+  const auto one = [&](const float* source) {
+    table.quantize_group(source, reinterpret_cast<int8_t*>(q),
+                         reinterpret_cast<QuantizedRows::Terms*>(terms));
+    q += stride, terms += stride;
+  };
+  const int64_t whole = std::min(group_end, out.k / kGroup);
+  int64_t g = group_begin;
+  if (table.quantize_run != nullptr && g < whole) {
+    table.quantize_run(x + g * kGroup, whole - g, q, terms, stride);
+    q += static_cast<size_t>(whole - g) * stride, terms += static_cast<size_t>(whole - g) * stride;
+    g = whole;
   }
+  for (; g < whole; ++g) one(x + g * kGroup);
+  if (g == group_end) return;
+  float padded[kGroup] = {};
+  std::copy(x + g * kGroup, x + out.k, padded);
+  one(padded);
 }
 
 }  // namespace octavo

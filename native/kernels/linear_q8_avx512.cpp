@@ -329,6 +329,7 @@ const KernelTable& avx512_kernels() {
       .floats = float_kernel_avx512,
       .expanded = expanded_kernels,
       .quantize_group = quantize_group_avx512,
+      .quantize_run = quantize_run_avx512,
       .int8_loop = int8_loop_avx512,
       .read_loop = read_loop_avx512,
       .read_near_loop = read_near_loop_avx512,

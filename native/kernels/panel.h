@@ -129,15 +129,14 @@ struct QuantizedRows {
   size_t group_stride() const { return static_cast<size_t>(tile) * (kGroup + sizeof(Terms)); }
   size_t tile_stride() const { return static_cast<size_t>(groups) * group_stride(); }
   int8_t* q(int64_t row, int64_t group) const {
-    return reinterpret_cast<int8_t*>(record(row, group) + (row % tile) * kGroup);
+    return reinterpret_cast<int8_t*>(record(row / tile, group) + (row % tile) * kGroup);
   }
   Terms* terms(int64_t row, int64_t group) const {
-    return reinterpret_cast<Terms*>(record(row, group) + tile * kGroup) + row % tile;
+    return reinterpret_cast<Terms*>(record(row / tile, group) + tile * kGroup) + row % tile;
   }
-
- private:
-  uint8_t* record(int64_t row, int64_t group) const {
-    return data + static_cast<size_t>(row / tile) * tile_stride() +
+  // A group of all rows of a tile: their elements, then their terms.
+  uint8_t* record(int64_t of_tile, int64_t group) const {
+    return data + static_cast<size_t>(of_tile) * tile_stride() +
            static_cast<size_t>(group) * group_stride();
   }
 };

@@ -148,7 +148,14 @@ void rope(float* head, const float* cs, int64_t half, bool interleaved) {
   const float* s = cs + half;
   const int64_t step = interleaved ? 2 : 1;
   const int64_t other = interleaved ? 1 : half;
-  for (int64_t i = 0; i < half; ++i) {
+  int64_t i = 0;
+  for (; !interleaved && i + kW <= half; i += kW) {
+    const Vec a = load(head + i), b = load(head + half + i);
+    const Vec cosine = load(c + i), sine = load(s + i);
+    store(head + i, sub(mul(a, cosine), mul(b, sine)));
+    store(head + half + i, add(mul(b, cosine), mul(a, sine)));
+  }
+  for (; i < half; ++i) {
     const float a = head[i * step], b = head[i * step + other];
     head[i * step] = a * c[i] - b * s[i];
     head[i * step + other] = b * c[i] + a * s[i];

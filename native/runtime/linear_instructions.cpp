@@ -14,9 +14,24 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kStreamRows = 4;   // up to here the time is that of reading the weights
-constexpr int64_t kChunkPanels = 4;  // 64 columns: a chunk's results stay in L2 for the epilogue
+constexpr int64_t kStreamRows = 4;  // up to here the time is that of reading the weights
+// Panels of a chunk, whose results stay in L2 for the epilogue. Best are as many as are unpacked at
+// once.
+constexpr int64_t kChunkPanels[] = {4, 3};
 constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
+
+// The chunk of a region that leaves its threads the least to wait for at its end.
+// num_chunks(panels): how many such chunks the region has.
+template <class NumChunks>
+int64_t even_chunk(int64_t threads, NumChunks&& num_chunks) {
+  int64_t best = 0, least = 0;
+  for (const int64_t step : kChunkPanels) {
+    const int64_t chunks = num_chunks(step);
+    const int64_t longest = (chunks + threads - 1) / threads * step;
+    if (best == 0 || longest < least) best = step, least = longest;
+  }
+  return best;
+}
 
 // Rows of the matrix that panels [begin, end) hold.
 inline int64_t columns(const PanelMatrix& w, int64_t begin, int64_t end) {
@@ -126,11 +141,18 @@ class Linear : public Instruction {
   int64_t cut_chunks(const RunContext& ctx) {
     pieces_.clear();
     first_piece_.clear();
+    const int64_t step = even_chunk(ctx.pool->size(), [&](int64_t panels) {
+      int64_t chunks = 0;
+      for (size_t p = 0; p < s_.parts.size(); ++p) {
+        chunks += (matrix(ctx, p).num_panels + panels - 1) / panels;
+      }
+      return chunks;
+    });
     for (size_t p = 0; p < s_.parts.size(); ++p) {
       const int64_t panels = matrix(ctx, p).num_panels;
-      for (int64_t b = 0; b < panels; b += kChunkPanels) {
+      for (int64_t b = 0; b < panels; b += step) {
         first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
-        pieces_.push_back({p, b, std::min(b + kChunkPanels, panels)});
+        pieces_.push_back({p, b, std::min(b + step, panels)});
       }
     }
     first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
@@ -191,7 +213,8 @@ class Gated : public Instruction {
           {gate.num_panels, gate.panel_bytes + up.panel_bytes}};
       num_items_ = streams_.cut(parts, ctx.pool->size(), 2 * kStreamBytes);
     } else {
-      step_ = std::min(panels_in_tile(rows_, 2), kChunkPanels);
+      // An even number, since groups of 32 columns are quantized here.
+      step_ = std::min(panels_in_tile(rows_, 2), kChunkPanels[0]);
       num_items_ = (gate.num_panels + step_ - 1) / step_;
     }
     return num_items_;

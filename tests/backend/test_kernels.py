@@ -250,6 +250,19 @@ def test_quantizer_rounds_to_nearest_per_group() -> None:
     np.testing.assert_allclose(total, q.reshape(3, 4, 32).sum(axis=2) * scale, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 5, 7, 8])
+def test_a_group_is_quantized_the_same_beside_others(groups: int) -> None:
+    x = activations(40, groups * 32)
+    x[:, ::31] *= 1e20
+    x[3, :32] = 0.0
+    x[4, -1] = np.nan
+    x[5, 0] = -np.inf
+    together = _native.quantize_rows(x)
+    alone = _native.quantize_rows(x.reshape(-1, 32))
+    for of_row, of_group in zip(together, alone, strict=True):
+        assert of_row.tobytes() == of_group.tobytes()
+
+
 def test_zero_groups_are_zero_and_bad_values_show() -> None:
     w = random_weights("Q8_0", 16, 64)
     x = np.zeros((4, 64), np.float32)
