@@ -308,6 +308,7 @@ void Executor::seal() {
 // A thread goes through the regions in order: it takes what items it can, then waits for those that
 // others took.
 void Executor::run_program(int tid, uint32_t tag) {
+  StreamAhead ahead;
   for (size_t i = 0; i < claims_.size(); ++i) {
     Claims& claims = *claims_[i];
     scratch_[tid].next = claims.weights_ahead(tid);
@@ -320,7 +321,9 @@ void Executor::run_program(int tid, uint32_t tag) {
       closed_.notify_all();
     }
     if (const uint8_t* memory = claims.memory_ahead(tid)) prefetch_stream(memory);
-    if (scratch_[tid].next.data != nullptr) prefetch_stream(scratch_[tid].next.data);
+    ahead.follow(scratch_[tid].next);
+    while (!claims.closed(tag) && ahead.ask()) {
+    }
     wait_closed(claims, tag);
   }
 }

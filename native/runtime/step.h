@@ -139,4 +139,41 @@ inline void prefetch_stream(const uint8_t* p) {
   prefetch_bytes(p, 6144);
 }
 
+// Asks for the panels that a thread will read next, piece by piece while it waits: four at a time,
+// as products of few rows read them.
+class StreamAhead {
+ public:
+  // Goes on if these are the panels asked for last.
+  void follow(const PanelStream& stream) {
+    if (stream.data == stream_.data) return;
+    stream_ = stream;
+    quad_ = stream.data;
+    at_ = asked_ = 0;
+  }
+
+  // Asks for some more lines. False: there are no panels, or enough is asked for.
+  bool ask() {
+    if (stream_.data == nullptr || asked_ >= kMost) return false;
+    for (size_t p = 0; p < kPanels; ++p) {
+      prefetch_bytes(quad_ + p * stream_.panel_bytes + at_, kPiece);
+    }
+    asked_ += kPanels * kPiece;
+    at_ += kPiece;
+    if (at_ >= stream_.panel_bytes) {
+      quad_ += kPanels * stream_.panel_bytes;
+      at_ = 0;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kPanels = 4;
+  static constexpr size_t kPiece = 128;      // of a panel, between two looks at what is waited for
+  static constexpr size_t kMost = 96 << 10;  // a tenth of the smallest second-level caches in use
+  PanelStream stream_;
+  const uint8_t* quad_ = nullptr;
+  size_t at_ = 0;
+  size_t asked_ = 0;
+};
+
 }  // namespace octavo
