@@ -19,6 +19,10 @@ constexpr int64_t kStreamRows = 4;  // up to here the time is that of reading th
 // once.
 constexpr int64_t kChunkPanels[] = {4, 3};
 constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
+// Where an item reads two matrices, each begins with a wait for memory: as much of each at a time,
+// unless there would be fewer items than these.
+constexpr size_t kMostStreamBytes = 256 << 10;
+constexpr size_t kStreamItems = 32;
 
 // The chunk of a region that leaves its threads the least to wait for at its end.
 // num_chunks(panels): how many such chunks the region has.
@@ -211,7 +215,9 @@ class Gated : public Instruction {
     } else if (rows_ <= kStreamRows) {
       const std::vector<PanelItems::Part> parts{
           {gate.num_panels, gate.panel_bytes + up.panel_bytes}};
-      num_items_ = streams_.cut(parts, ctx.pool->size(), 2 * kStreamBytes);
+      const size_t most = std::max(gate.size_bytes(), up.size_bytes()) / kStreamItems;
+      const size_t bytes = std::clamp(most, kStreamBytes, kMostStreamBytes);
+      num_items_ = streams_.cut(parts, ctx.pool->size(), 2 * bytes);
     } else {
       // An even number, since groups of 32 columns are quantized here.
       step_ = std::min(panels_in_tile(rows_, 2), kChunkPanels[0]);
