@@ -30,6 +30,8 @@ _GPT2 = {
     "rms_norm_eps": "layer_norm_epsilon",
 }
 _NOT_IN_GPT2 = ("num_key_value_heads", "head_dim", "rope_theta")
+_NULLS = ("pad_token_id", "q_lora_rank")
+"""Keys that transformers would fill with something else where they are absent."""
 MAX_CONTEXT = 1 << 24
 
 
@@ -39,19 +41,20 @@ def config_json(
     tensors: Collection[str],
     factors: Mapping[str, np.ndarray[Any, np.dtype[np.float32]]],
     dtype: str,
+    pad_token_id: int | None = None,
 ) -> dict[str, Any]:
     """The whole object. tensors: canonical names that are there. factors: tensors of divisors of
     the frequencies by name. dtype: of most weights ("bfloat16").
 
     Raises UnsupportedError for a rotary scaling that config.json cannot say.
     """
-    keys = _common(config, conventions, tensors, dtype)
+    keys = _common(config, conventions, tensors, dtype) | {"pad_token_id": pad_token_id}
     keys |= _rope(config, factors)
     keys |= family_keys(config, conventions.model_type(config), tensors)
     if config.architecture == "gpt2":
         keys = {_GPT2.get(k, k): v for k, v in keys.items() if k not in _NOT_IN_GPT2}
         keys["activation_function"] = "gelu_new"
-    return {key: value for key, value in keys.items() if value is not None}
+    return {key: value for key, value in keys.items() if value is not None or key in _NULLS}
 
 
 def _common(

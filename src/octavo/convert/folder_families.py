@@ -51,10 +51,10 @@ def _granite(c: ModelConfig, tensors: Names) -> Keys:
 
 
 def _gemma2(c: ModelConfig, tensors: Names) -> Keys:
-    scalar = None if c.attention_scale is None else shortest(c.attention_scale**-2)
+    scalar = float(c.head_dim) if c.attention_scale is None else shortest(c.attention_scale**-2)
     return {
         "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": scalar or c.head_dim,
+        "query_pre_attn_scalar": int(scalar) if scalar.is_integer() else scalar,
         "attn_logit_softcapping": c.attention_softcap,
         "final_logit_softcapping": c.logit_softcap,
         **_slides(c, tensors),
@@ -86,6 +86,7 @@ def _falcon(c: ModelConfig, tensors: Names) -> Keys:
         "ffn_hidden_size": c.intermediate_size,
         "activation": "gelu",
         "layer_norm_epsilon": shortest(c.norm_eps),
+        "head_dim": None,
     }
 
 

@@ -137,6 +137,7 @@ class Conversion:
             {tensor.name for _, tensor in stored.values()},
             {n: dequantize(t) for n, t in self.checkpoint.tensors.items() if _is_rope(n)},
             _TORCH[floats.most_common(1)[0][0] if floats else "F32"],
+            self._pad_token_id(),
         )
         tensors = {tensor.name: tensor for _, tensor in stored.values()}
         extras = folder_extras(self.source, self.config)
@@ -146,6 +147,12 @@ class Conversion:
         whole = {**config, **(more or {})}
         texts["config.json"] = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
         return texts, stored
+
+    def _pad_token_id(self) -> int | None:
+        """As the tokenizer has it."""
+        id_ = self.checkpoint.metadata.get("tokenizer.ggml.padding_token_id")
+        known = isinstance(id_, int) and 0 <= id_ < self.config.vocab_size
+        return int(id_) if known else None
 
     def _gguf_tensors(self) -> dict[str, Tensor]:
         """By GGUF name, in the order of layers; a head that llama.cpp wants is the embedding."""
