@@ -24,8 +24,8 @@ from octavo.errors import FormatError, InvalidParameterError
 from octavo.models import ModelConfig, config_from
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
+from octavo.weights.names import stored_name
 from octavo.weights.safetensors_writer import Produce, StoredTensor, write_folder
-from octavo.weights.stored_names import stored_name
 from octavo.weights.whole import check_target, whole_file, whole_folder
 
 DTYPES = ("auto", "f32", "f16", "bf16", "q8_0")
@@ -151,8 +151,7 @@ class Conversion:
     def _pad_token_id(self) -> int | None:
         """As the tokenizer has it."""
         id_ = self.checkpoint.metadata.get("tokenizer.ggml.padding_token_id")
-        known = isinstance(id_, int) and 0 <= id_ < self.config.vocab_size
-        return int(id_) if known else None
+        return id_ if isinstance(id_, int) and 0 <= id_ < self.config.vocab_size else None
 
     def _gguf_tensors(self) -> dict[str, Tensor]:
         """By GGUF name, in the order of layers; a head that llama.cpp wants is the embedding."""

@@ -148,9 +148,12 @@ def _check_vocabulary(opened: Opened, tokenizer: Tokenizer) -> None:
     rows than tokens are fine: tables are often padded."""
     rows = opened.config.vocab_size
     if tokenizer.vocab_size > rows:
+        path, table = opened.checkpoint.path, opened.checkpoint.tensors.get("token_embd.weight")
+        where = path / "tokenizer.json" if path.is_dir() else path
+        home = table.home if table is not None and table.home else "tensor 'token_embd.weight'"
         raise FormatError(
-            f"{opened.checkpoint.path}: the tokenizer has {tokenizer.vocab_size:,} tokens, but"
-            f" tensor 'token_embd.weight' has {rows:,} rows; they are of different models"
+            f"{where}: the tokenizer has {tokenizer.vocab_size:,} tokens, but {home} has"
+            f" {rows:,} rows; they are of different models"
         )
 
 

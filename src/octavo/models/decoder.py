@@ -50,15 +50,16 @@ class WeightAccount:
         if tensor is None:
             self._missing.append(name)
         elif tensor.shape != shape:
-            self._misshapen.append(f"{name} {list(tensor.shape)} (expected {list(shape)})")
+            place = f" in {tensor.home}" if tensor.home else ""
+            got = f"{name} {list(tensor.shape)}"
+            self._misshapen.append(f"{got} (expected {list(shape)}){place}")
 
     def settle(self, model: str) -> None:
         """Raise FormatError listing every missing, misshapen and unexpected tensor, if any."""
-        unexpected = sorted(set(self._tensors) - self._taken)
         faults = {
             "missing": _grouped(self._missing),
             "of a wrong shape": self._misshapen,
-            "unexpected": _grouped(unexpected),
+            "unexpected": self._unexpected(),
         }
         told = [f"{kind}: {', '.join(names)}" for kind, names in faults.items() if names]
         if told:
@@ -66,6 +67,22 @@ class WeightAccount:
                 f"{model}: its tensors do not fit its configuration; {'; '.join(told)}. "
                 "The file is incomplete or of another model."
             )
+
+    def _unexpected(self) -> list[str]:
+        """What no one asked for; where it is few, each with its shape and the file it is from."""
+        names = sorted(set(self._tensors) - self._taken)
+        if len(names) > _TOLD:
+            return _grouped(names)
+        tensors = [self._tensors[name] for name in names]
+        places = [f" in {tensor.home}" if tensor.home else "" for tensor in tensors]
+        return [
+            f"{name} {list(tensor.shape)}{place}"
+            for name, tensor, place in zip(names, tensors, places, strict=True)
+        ]
+
+
+_TOLD = 4
+"""Unexpected tensors of which each is told in full."""
 
 
 def _grouped(names: Iterable[str]) -> list[str]:
@@ -328,5 +345,6 @@ class Decoder:
         divisors = dequantize(tensor)
         if not (np.isfinite(divisors) & (divisors > 0)).all():
             got = f"{divisors.min()} to {divisors.max()}"
-            raise FormatError(f"{self.config.name}: '{name}': got {got}, expected all above 0")
+            place = tensor.home or f"{self.config.name}: '{name}'"
+            raise FormatError(f"{place}: got {got}, expected all above 0")
         return divisors

@@ -79,7 +79,8 @@ def encoder_config(source: Source, **settings: Any) -> EncoderConfig:
     labels = source.checkpoint.tensors.get(_LABELS)
     if labels is not None and len(labels.shape) != 2:
         got = list(labels.shape)
-        raise FormatError(f"{source.checkpoint.path}: '{_LABELS}': got {got}, expected [labels, n]")
+        place = labels.home or source.checkpoint.path
+        raise FormatError(f"{place}: '{_LABELS}': got {got}, expected [labels, n]")
     num_labels = 0 if labels is None else labels.shape[0]
     if source.is_gguf and source.has("classifier.activation"):
         settings["head_activation"] = _head_activation(source)

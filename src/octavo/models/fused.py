@@ -47,14 +47,14 @@ def transposed(tensors: Tensors, names: tuple[str, ...]) -> Tensors:
     """Every layer's weights of these names [K, N] as [N, K]: GPT-2's own files. Copies."""
     found = dict(tensors)
     for name, tensor in tensors.items():
-        if name.endswith(tuple(f".{wanted}.weight" for wanted in names)):
+        if name.endswith(tuple(f".{w}.weight" for w in names)) and len(tensor.shape) == 2:
             values = dequantize(tensor)
-            found[name] = float32_tensor(name, np.ascontiguousarray(values.T))
+            found[name] = float32_tensor(name, np.ascontiguousarray(values.T), tensor.home)
     return found
 
 
 def _ordered(name: str, tensor: Tensor, order: NDArray[np.intp]) -> Tensor:
-    if ".attn_qkv." not in name or tensor.shape[0] != len(order):
+    if ".attn_qkv." not in name or tensor.shape[:1] != (len(order),):
         return tensor
     return tensor.reordered(order)
 
@@ -65,7 +65,7 @@ def split(tensors: Tensors, joined: str, parts: Mapping[str, int]) -> Tensors:
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         layer, _, rest = name.rpartition(f".{joined}.")
-        if not layer or tensor.shape[0] != sum(parts.values()):
+        if not layer or tensor.shape[:1] != (sum(parts.values()),):
             found[name] = tensor
             continue
         start = 0

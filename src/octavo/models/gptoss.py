@@ -85,7 +85,7 @@ def _check_shape(config: ModelConfig, name: str, tensor: Tensor) -> None:
         turned = not isinstance(tensor, DerivedTensor)
         wanted = (*wanted, features) if not turned else (m.num_experts, features, rows)
     if tensor.shape != wanted:
-        got = f"{config.name}: '{name}': got {list(tensor.shape)}"
+        got = f"{tensor.home or config.name}: '{name}': got {list(tensor.shape)}"
         raise FormatError(f"{got}, expected {list(wanted)} by config.json")
 
 
@@ -98,7 +98,9 @@ def _is_turned(checkpoint: Checkpoint, tensor: Tensor) -> bool:
 def _every_other(name: str, tensor: Tensor, first: int) -> Tensor:
     """Rows first, first + 2, ... of each expert."""
     if name.endswith(".bias"):
-        return float32_tensor(name, np.ascontiguousarray(dequantize(tensor)[:, first::2]))
+        return float32_tensor(
+            name, np.ascontiguousarray(dequantize(tensor)[:, first::2]), tensor.home
+        )
     slices = tensor.slices()
     if isinstance(tensor, DerivedTensor):  # quantized, and not turned
         return StackedTensor(name, [s.rows(name, first, s.shape[0], 2) for s in slices])
@@ -117,7 +119,7 @@ class _Turned:
         """As a derived tensor of this name."""
         k, n = self.source.shape
         rows = len(range(self.first, n, self.step))
-        return DerivedTensor(name, (rows, k), self.source.scheme, self)
+        return DerivedTensor(name, (rows, k), self.source.scheme, self, self.source.home)
 
     @property
     def sources(self) -> tuple[NDArray[np.uint8], ...]:

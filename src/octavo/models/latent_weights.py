@@ -56,14 +56,18 @@ def _parts(
         return [(f"k_b.{kind}", down), (f"v_b.{kind}", up)]
     if stem in ("k_b", "v_b") and len(tensor.shape) == 3:
         flat = (tensor.shape[0] * tensor.shape[1], tensor.shape[2])
-        return [(f"{stem}.{kind}", Tensor(tensor.name, flat, tensor.scheme, tensor.data))]
+        return [(f"{stem}.{kind}", _flat(tensor, flat))]
     return None
 
 
 def _named(tensor: Tensor, name: str) -> Tensor:
     if isinstance(tensor, DerivedTensor):
         return tensor.named(name)
-    return Tensor(name, tensor.shape, tensor.scheme, tensor.data)
+    return Tensor(name, tensor.shape, tensor.scheme, tensor.data, tensor.home)
+
+
+def _flat(tensor: Tensor, shape: tuple[int, int]) -> Tensor:
+    return Tensor(tensor.name, shape, tensor.scheme, tensor.data, tensor.home)
 
 
 def _head_rows(heads: int, first: int, second: int) -> tuple[Rows, Rows]:
@@ -74,7 +78,7 @@ def _head_rows(heads: int, first: int, second: int) -> tuple[Rows, Rows]:
 
 def _gathered(tensor: Tensor, rows: Rows) -> Tensor:
     shape = (len(rows), *tensor.shape[1:])
-    return DerivedTensor(tensor.name, shape, tensor.scheme, _Gathered(tensor, rows))
+    return DerivedTensor(tensor.name, shape, tensor.scheme, _Gathered(tensor, rows), tensor.home)
 
 
 def _turned(tensor: Tensor, heads: int, m: LatentConfig) -> Tensor:
@@ -82,7 +86,8 @@ def _turned(tensor: Tensor, heads: int, m: LatentConfig) -> Tensor:
     become float32."""
     scheme = tensor.scheme if tensor.scheme.block_elems == 1 else SCHEMES["F32"]
     shape = (heads * m.kv_rank, m.nope_dim)
-    return DerivedTensor(tensor.name, shape, scheme, _Turned(tensor, heads, m.nope_dim))
+    origin = _Turned(tensor, heads, m.nope_dim)
+    return DerivedTensor(tensor.name, shape, scheme, origin, tensor.home)
 
 
 def _sources(tensor: Tensor) -> tuple[NDArray[np.uint8], ...]:

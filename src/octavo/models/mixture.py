@@ -73,11 +73,13 @@ def _stack(whole: str, names: list[str], found: dict[str, Tensor], where: str) -
     if missing:
         raise FormatError(
             f"{where}: {len(found)} of {len(names)} experts are there; '{missing[0]}' is missing"
+            f" beside {next(iter(found.values())).home or 'the others'}"
         )
     first = found[names[0]]
     for tensor in found.values():
         if (tensor.shape, tensor.scheme) != (first.shape, first.scheme):
             got = f"{tensor.scheme.name} {list(tensor.shape)}"
             wanted = f"{first.scheme.name} {list(first.shape)} like '{first.name}'"
-            raise FormatError(f"{where}: '{tensor.name}': got {got}, expected {wanted}")
+            place = tensor.home or where
+            raise FormatError(f"{place}: '{tensor.name}': got {got}, expected {wanted}")
     return StackedTensor(whole, [found[name] for name in names])

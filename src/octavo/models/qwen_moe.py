@@ -70,7 +70,8 @@ def fit(config: ModelConfig, checkpoint: Checkpoint) -> Mapping[str, Tensor]:
     tensors = dict(stack_experts(config, checkpoint))
     for name, tensor in tensors.items():
         if name.endswith(".ffn_gate_inp_shexp.weight") and len(tensor.shape) == 1:
-            tensors[name] = Tensor(name, (1, *tensor.shape), tensor.scheme, tensor.data)
+            row = (1, *tensor.shape)
+            tensors[name] = Tensor(name, row, tensor.scheme, tensor.data, tensor.home)
     return tensors
 
 

@@ -64,7 +64,7 @@ def open_folder(path: Path) -> Checkpoint:
         file_bytes=sum(file_map.array().size for file_map in maps.values()),
         extras=_read_extras(path),
         maps=tuple(maps.values()),
-        notes=summary(tensors),
+        notes=(*summary(tensors), *_size_note(path, homes)),
     )
 
 
@@ -76,12 +76,43 @@ def _tensors(
     if has_quantization(config):
         stored = assemble(path, config, homes)
     tensors: dict[str, Tensor] = {}
-    for stored_name, name in map_names(stored, config).items():
+    for stored_name, name in _map(path, config, stored, homes).items():
         derived = stored[stored_name]
         tensors[name] = (
             derived.named(name) if derived else homes[stored_name].tensor(stored_name, name)
         )
     return tensors
+
+
+def _size_note(path: Path, homes: dict[str, SafetensorsFile]) -> tuple[str, ...]:
+    """What an index says of all sizes together is used by nobody and is often wrong (written before
+    weights were cast), so that a wrong one is told, not refused. Raises FormatError for no size."""
+    if (path / SINGLE_FILE).exists():
+        return ()
+    where = path / INDEX_FILE
+    metadata = read_json(where).get("metadata")
+    said = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if said is None:
+        return ()
+    if not isinstance(said, (int, float)) or isinstance(said, bool):
+        raise FormatError(f"{where}: metadata total_size: got {said!r:.80}, expected bytes")
+    held = sum(file.entries[name].size_bytes for name, file in homes.items())
+    if said == held:
+        return ()
+    return (f"{INDEX_FILE}: total_size says {said:,} bytes, but its tensors have {held:,}",)
+
+
+def _map(
+    path: Path,
+    config: dict[str, Any],
+    stored: dict[str, DerivedTensor | None],
+    homes: dict[str, SafetensorsFile],
+) -> dict[str, str]:
+    """Stored name -> canonical name; errors name the list of tensors and the file of each."""
+    listing = path / (SINGLE_FILE if (path / SINGLE_FILE).exists() else INDEX_FILE)
+    files = {name: homes[name].path.name for name in stored if name in homes}
+    several = len(set(files.values())) > 1
+    return map_names(stored, config, where=str(listing), files=files if several else {})
 
 
 def _open_files(path: Path) -> dict[str, SafetensorsFile]:
@@ -98,7 +129,8 @@ def _open_files(path: Path) -> dict[str, SafetensorsFile]:
 
 
 def _open_shards(path: Path) -> dict[str, SafetensorsFile]:
-    weight_map = read_json(path / INDEX_FILE).get("weight_map")
+    index = read_json(path / INDEX_FILE)
+    weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict):
         raise FormatError(f"{path / INDEX_FILE}: weight_map is missing or not an object")
     shards: dict[str, SafetensorsFile] = {}

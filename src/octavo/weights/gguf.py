@@ -61,7 +61,13 @@ class GgufFile:
         """Views of the file's tensors."""
         whole = self.map.array()
         return {
-            name: Tensor(name, shape, SCHEMES_BY_TYPE[ggml_type], whole[begin : begin + size_bytes])
+            name: Tensor(
+                name,
+                shape,
+                SCHEMES_BY_TYPE[ggml_type],
+                whole[begin : begin + size_bytes],
+                f"{self.path}: tensor '{name}'",
+            )
             for name, shape, ggml_type, begin, size_bytes in self.header.tensors()
         }
 

@@ -8,7 +8,7 @@ that GGUF adds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from octavo.weights.names_experts import MIXTURES
 from octavo.weights.naming import ATTENTION as _ATTENTION
 from octavo.weights.naming import GATED_MLP as _GATED_MLP
 from octavo.weights.naming import FamilyNames, canonical_by, map_by
+from octavo.weights.stored_names import stored_by
 
 _LLAMA = FamilyNames(
     {
@@ -251,10 +252,28 @@ def canonical_name(name: str, model_type: str, num_layers: int) -> str | None:
     return canonical_by(FAMILIES[model_type], name, num_layers)
 
 
-def map_names(stored: Iterable[str], config: Mapping[str, Any]) -> dict[str, str]:
+def stored_name(
+    canonical: str, model_type: str, others: Collection[str] = (), *, bare: bool = False
+) -> str | None:
+    """What a Hugging Face file of this family calls a tensor; None for what it does not hold.
+
+    model_type: a key of FAMILIES. others: canonical names of the model's tensors. bare: the file is
+    of the model without a head.
+    """
+    return stored_by(FAMILIES[model_type], canonical, others, bare=bare)
+
+
+def map_names(
+    stored: Iterable[str],
+    config: Mapping[str, Any],
+    *,
+    where: str = "weights",
+    files: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Stored name -> canonical name, for every tensor that the model uses.
 
+    where: file that says which tensors there are, for errors. files: which one holds each.
     Raises UnsupportedError for an unknown family, FormatError listing all unexpected and missing
     names at once.
     """
-    return map_by(FAMILIES, stored, config)
+    return map_by(FAMILIES, stored, config, where, files or {})

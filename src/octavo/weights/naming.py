@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.errors import FormatError, UnsupportedError
+from octavo.weights.stored_names import stored_by
 
 ATTENTION = {
     "self_attn.q_proj": "attn_q",
@@ -75,10 +76,14 @@ class FamilyNames:
 
 
 def map_by(
-    families: Mapping[str, FamilyNames], stored: Iterable[str], config: Mapping[str, Any]
+    families: Mapping[str, FamilyNames],
+    stored: Iterable[str],
+    config: Mapping[str, Any],
+    where: str,
+    files: Mapping[str, str],
 ) -> dict[str, str]:
     """Stored name -> canonical name, for every tensor that the model uses. families: keyed by
-    config.json's model_type.
+    config.json's model_type. where: the file that errors begin with. files: stored name -> file.
 
     Raises UnsupportedError for an unknown family, FormatError listing all unexpected and missing
     names at once.
@@ -100,7 +105,9 @@ def map_by(
         else:
             mapped[name] = canonical
             found.add(canonical)
-    _check(unexpected, sorted(_expected(family, num_layers, config) - found))
+    missing = sorted(_expected(family, num_layers, config) - found)
+    told = [stored_by(family, name, missing) or name for name in missing]
+    _check(where, [_in(name, files) for name in unexpected], told)
     if config.get("tie_word_embeddings") is True:
         mapped = {name: value for name, value in mapped.items() if value != "output.weight"}
     return mapped
@@ -188,7 +195,11 @@ def _expected(family: FamilyNames, num_layers: int, config: Mapping[str, Any]) -
     return names
 
 
-def _check(unexpected: list[str], missing: list[str]) -> None:
+def _in(name: str, files: Mapping[str, str]) -> str:
+    return f"{name} in {files[name]}" if name in files else name
+
+
+def _check(where: str, unexpected: list[str], missing: list[str]) -> None:
     if not unexpected and not missing:
         return
     problems = []
@@ -196,10 +207,10 @@ def _check(unexpected: list[str], missing: list[str]) -> None:
         problems.append(f"{len(unexpected)} unexpected ({_some(unexpected)})")
     if missing:
         problems.append(f"{len(missing)} missing ({_some(missing)})")
-    raise FormatError(f"weights: tensor names do not fit the config: {', '.join(problems)}")
+    raise FormatError(f"{where}: tensor names do not fit the config: {', '.join(problems)}")
 
 
 def _some(names: list[str], limit: int = 8) -> str:
     more = f", and {len(names) - limit} more" if len(names) > limit else ""
     # ascii(): names are untrusted, and a lone surrogate could not be printed.
-    return ", ".join(ascii(name[:120])[1:-1] for name in names[:limit]) + more
+    return ", ".join(ascii(name[:160])[1:-1] for name in names[:limit]) + more

@@ -46,6 +46,11 @@ class Entry:
     begin: int
     end: int
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its data."""
+        return self.end - self.begin
+
 
 @dataclass(frozen=True)
 class SafetensorsFile:
@@ -64,7 +69,8 @@ class SafetensorsFile:
                 f" supported; expected one of {', '.join(_READABLE)}"
             )
         data = self.map.array()[entry.begin : entry.end]
-        return Tensor(name, entry.shape, SCHEMES[entry.dtype], data)
+        home = f"{self.path}: tensor '{stored_name}'"
+        return Tensor(name, entry.shape, SCHEMES[entry.dtype], data, home)
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:

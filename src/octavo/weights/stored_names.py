@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from octavo.weights.names import FAMILIES
-from octavo.weights.naming import FamilyNames
+if TYPE_CHECKING:
+    from octavo.weights.naming import FamilyNames
 
 _CANONICAL_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
 _EXPERT = re.compile(r"(.+)\.(0|[1-9][0-9]{0,4})")
@@ -16,15 +17,13 @@ _HEADS = ("lm_head.", "classifier.", "pre_classifier.", "head.")
 """What lies beside a model inside a model with a head."""
 
 
-def stored_name(
-    canonical: str, model_type: str, others: Collection[str] = (), *, bare: bool = False
+def stored_by(
+    family: FamilyNames, canonical: str, others: Collection[str] = (), *, bare: bool = False
 ) -> str | None:
     """What a Hugging Face file of this family calls a tensor; None for what it does not hold.
 
-    model_type: a key of FAMILIES. others: canonical names of the model's tensors. bare: the file
-    is of the model without a head.
+    others: canonical names of the model's tensors. bare: the file is of the model without a head.
     """
-    family = FAMILIES[model_type]
     usual = next((name for name, known in family.top.items() if known == canonical), None)
     if usual is None:
         match = _CANONICAL_LAYER.fullmatch(canonical)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,14 @@ class Tensor:
 
     shape: row-major, outermost first: a product's weight is (N, K); K is contiguous.
     data: uint8 view into the mapped file, `scheme.num_bytes(shape)` long, read-only.
+    home: the file that it is from and its name there, for errors; empty if it is from none.
     """
 
     name: str
     shape: tuple[int, ...]
     scheme: Scheme
     data: NDArray[np.uint8]
+    home: str = ""
 
     @property
     def size(self) -> int:
@@ -43,20 +45,22 @@ class Tensor:
         for."""
         shape = (len(range(start, stop, step)), *self.shape[1:])
         if step > 1:
-            return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop, step))
+            origin = _RowsOf(self, start, stop, step)
+            return DerivedTensor(name, shape, self.scheme, origin, self.home)
         row_bytes = self.num_bytes // self.shape[0]
         part = self.data[start * row_bytes : stop * row_bytes]
-        return Tensor(name, shape, self.scheme, part)
+        return Tensor(name, shape, self.scheme, part, self.home)
 
     def reordered(self, order: NDArray[np.intp]) -> Tensor:
         """The same rows in another order, made when asked for."""
-        return DerivedTensor(self.name, self.shape, self.scheme, _Reordered(self, order))
+        origin = _Reordered(self, order)
+        return DerivedTensor(self.name, self.shape, self.scheme, origin, self.home)
 
     def slices(self) -> list[Tensor]:
         """The tensors along the first dimension, without it. Views."""
         parts = self.data.reshape(self.shape[0], -1)
         return [
-            Tensor(f"{self.name}[{i}]", self.shape[1:], self.scheme, part)
+            Tensor(f"{self.name}[{i}]", self.shape[1:], self.scheme, part, self.home)
             for i, part in enumerate(parts)
         ]
 
@@ -93,10 +97,12 @@ class DerivedTensor(Tensor):
     exist once in memory. Where `scheme` cannot hold the numbers exactly, `origin.values` can.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], scheme: Scheme, origin: Origin) -> None:
-        for field_name, value in (("name", name), ("shape", shape), ("scheme", scheme)):
+    def __init__(
+        self, name: str, shape: tuple[int, ...], scheme: Scheme, origin: Origin, home: str = ""
+    ) -> None:
+        values = {"name": name, "shape": shape, "scheme": scheme, "origin": origin, "home": home}
+        for field_name, value in values.items():
             object.__setattr__(self, field_name, value)
-        object.__setattr__(self, "origin", origin)
 
     origin: Origin
 
@@ -107,19 +113,29 @@ class DerivedTensor(Tensor):
 
     def named(self, name: str) -> DerivedTensor:
         """The same under another name."""
-        return DerivedTensor(name, self.shape, self.scheme, self.origin)
+        return DerivedTensor(name, self.shape, self.scheme, self.origin, self.home)
+
+    def found_at(self, home: str) -> Self:
+        """Itself, with the place that its numbers are from."""
+        object.__setattr__(self, "home", home)
+        return self
 
     def rows(self, name: str, start: int, stop: int, step: int = 1) -> Tensor:
         """Rows start to stop; the whole is made for them, and again for others."""
         shape = (len(range(start, stop, step)), *self.shape[1:])
-        return DerivedTensor(name, shape, self.scheme, _RowsOf(self, start, stop, step))
+        origin = _RowsOf(self, start, stop, step)
+        return DerivedTensor(name, shape, self.scheme, origin, self.home)
 
     def slices(self) -> list[Tensor]:
         """The whole is made for each."""
         shape = self.shape[1:]
         return [
             DerivedTensor(
-                f"{self.name}[{i}]", shape, self.scheme, _RowsOf(self, i, i + 1, 1, shape)
+                f"{self.name}[{i}]",
+                shape,
+                self.scheme,
+                _RowsOf(self, i, i + 1, 1, shape),
+                self.home,
             )
             for i in range(self.shape[0])
         ]
@@ -204,7 +220,8 @@ class GroupedTensor(DerivedTensor):
     def named(self, name: str) -> GroupedTensor:
         """The same under another name."""
         by_group = self.by_group.named(name)
-        return GroupedTensor(name, self.shape, self.scheme, self.origin, by_group, self.order)
+        named = GroupedTensor(name, self.shape, self.scheme, self.origin, by_group, self.order)
+        return named.found_at(self.home)
 
 
 class StackedTensor(DerivedTensor):
@@ -213,7 +230,7 @@ class StackedTensor(DerivedTensor):
 
     def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
         shape = (len(parts), *parts[0].shape)
-        super().__init__(name, shape, parts[0].scheme, _Stack(tuple(parts)))
+        super().__init__(name, shape, parts[0].scheme, _Stack(tuple(parts)), parts[0].home)
         object.__setattr__(self, "parts", list(parts))
 
     parts: list[Tensor]
@@ -242,10 +259,10 @@ class _Stack:
         return np.concatenate([part.data.reshape(-1) for part in self.parts])
 
 
-def float32_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
+def float32_tensor(name: str, array: NDArray[np.float32], home: str = "") -> Tensor:
     """An F32 tensor of an array's numbers."""
     data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
-    return Tensor(name, array.shape, SCHEMES["F32"], data)
+    return Tensor(name, array.shape, SCHEMES["F32"], data, home)
 
 
 class FileMap(Protocol):

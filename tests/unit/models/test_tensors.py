@@ -39,7 +39,7 @@ def test_one_message_lists_everything() -> None:
     message = str(error.value)
     assert "missing: blk.{0-2}.ffn_up.weight, blk.1.attn_norm.weight;" in message
     assert "of a wrong shape: blk.2.attn_v.weight [31, 64] (expected [32, 64]);" in message
-    assert "unexpected: blk.0.attn_gate.weight, extra." in message
+    assert "unexpected: blk.0.attn_gate.weight [4], extra [4]." in message
 
 
 def test_qwen2_must_have_its_biases() -> None:

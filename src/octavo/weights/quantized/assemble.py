@@ -51,7 +51,8 @@ def assemble(
             plain[name] = None
     for module, parts in modules.items():
         if any(mark in parts for mark in method.marks):
-            _add(plain, method.weight(Module(module, parts)))
+            tensor = method.weight(Module(module, parts))
+            _add(plain, tensor.found_at(next(iter(parts.values())).where))
         else:
             plain.update(dict.fromkeys(f"{module}{ending}" for ending in parts))
     return plain

@@ -99,7 +99,7 @@ class E2m1Tensor(DerivedTensor):
 
     def named(self, name: str) -> E2m1Tensor:
         """The same under another name."""
-        return E2m1Tensor(name, self.shape, self.scheme, self.origin)
+        return E2m1Tensor(name, self.shape, self.scheme, self.origin).found_at(self.home)
 
     def rows(self, name: str, start: int, stop: int, step: int = 1) -> Tensor:
         """Rows of a matrix, or whole matrices."""
