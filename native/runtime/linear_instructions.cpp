@@ -91,7 +91,7 @@ class Linear : public Instruction {
 
   PanelStream weights(const RunContext& ctx, int tid) const override {
     if (rows_ == 0 || rows_ > kStreamRows) return {};
-    return piece_stream(ctx, pieces_[first_piece_[num_items_ * tid / ctx.pool->size()]]);
+    return piece_stream(ctx, first_piece_[num_items_ * tid / ctx.pool->size()]);
   }
 
   void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
@@ -99,7 +99,7 @@ class Linear : public Instruction {
       const Piece& i = pieces_[p];
       const bool more =
           p + 1 < first_piece_[item + 1] || follows(item, num_items_, ctx.pool->size());
-      const PanelStream next = more ? piece_stream(ctx, pieces_[p + 1]) : scratch.next;
+      const PanelStream next = more ? piece_stream(ctx, p + 1) : scratch.next;
       part(ctx, scratch, i.part, matrix(ctx, i.part), rows_, i.begin, i.end, next);
     }
   }
@@ -115,7 +115,10 @@ class Linear : public Instruction {
   const PanelMatrix& matrix(const RunContext& ctx, size_t part) const {
     return (*ctx.matrices)[s_.parts[part].matrix];
   }
-  PanelStream piece_stream(const RunContext& ctx, const Piece& p) const {
+  // Where a piece begins; nowhere past the last one, since the last items may be empty.
+  PanelStream piece_stream(const RunContext& ctx, int64_t piece) const {
+    if (piece >= static_cast<int64_t>(pieces_.size())) return {};
+    const Piece& p = pieces_[piece];
     return stream(matrix(ctx, p.part), p.begin);
   }
 
