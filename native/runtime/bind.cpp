@@ -375,7 +375,8 @@ void bind_executor(nb::module_& m) {
         const StepView s = view(tokens, positions, slots, query_start, seq_len, block_table,
                                 logit_rows, types, adapters);
         batch.check_vocab(e.output_width());
-        ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()));
+        ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()),
+                            batch.listed_n());
         {
           nb::gil_scoped_release release;
           e.run(s, batch.view(), result.out());

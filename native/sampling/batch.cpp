@@ -77,6 +77,7 @@ NativeBatch::NativeBatch(nb::handle batch) {
   auto bias_values = array_of<float>(batch, "bias_values", biases);
   check_range("bias_values", bias_values.data(), biases, -kLargest, kLargest);
   auto banned = array_of<int32_t>(batch, "banned", -1);
+  auto listed = array_of<int32_t>(batch, "listed", -1);
   auto seed = array_of<uint64_t>(batch, "seed", rows);
 
   view_.rows = rows;
@@ -98,7 +99,10 @@ NativeBatch::NativeBatch(nb::handle batch) {
   view_.bias_start = starts("bias_start", biases);
   view_.banned = keep(banned);
   view_.banned_start = starts("banned_start", static_cast<int64_t>(banned.shape(0)));
+  view_.listed = keep(listed);
+  view_.listed_start = starts("listed_start", static_cast<int64_t>(listed.shape(0)));
   for (int64_t r = 0; r < rows; ++r) {
+    listed_n_ = std::max<int64_t>(listed_n_, view_.listed_start[r + 1] - view_.listed_start[r]);
     int32_t length = view_.history_start[r + 1] - view_.history_start[r];
     if (view_.prompt_count[r] < 0 || view_.prompt_count[r] > length) {
       refuse("prompt_count", "of row " + std::to_string(r) + " exceeds its history");
@@ -136,19 +140,21 @@ nb::object new_array(std::initializer_list<size_t> shape, T*& data) {
 
 }  // namespace
 
-ResultArrays::ResultArrays(int64_t rows, int64_t top_n) : rows_(rows) {
+ResultArrays::ResultArrays(int64_t rows, int64_t top_n, int64_t listed_n) : rows_(rows) {
   size_t r = static_cast<size_t>(rows), n = static_cast<size_t>(top_n);
   out_.top_n = top_n;
+  out_.listed_n = listed_n;
   owners_[0] = new_array({r}, out_.ids);
   owners_[1] = new_array({r}, out_.logprobs);
   owners_[2] = new_array({r}, out_.ranks);
   owners_[3] = new_array({r, n}, out_.top_ids);
   owners_[4] = new_array({r, n}, out_.top_logprobs);
+  owners_[5] = new_array({r, static_cast<size_t>(listed_n)}, out_.listed_logprobs);
 }
 
 nb::tuple ResultArrays::take() {
   return nb::make_tuple(std::move(owners_[0]), std::move(owners_[1]), std::move(owners_[2]),
-                        std::move(owners_[3]), std::move(owners_[4]));
+                        std::move(owners_[3]), std::move(owners_[4]), std::move(owners_[5]));
 }
 
 }  // namespace octavo

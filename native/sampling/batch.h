@@ -26,7 +26,8 @@ class NativeBatch {
 
   const SamplingView& view() const { return view_; }
   int64_t rows() const { return view_.rows; }
-  int64_t top_n() const { return top_n_; }  // the largest num_logprobs, at least 0
+  int64_t top_n() const { return top_n_; }        // the largest num_logprobs, at least 0
+  int64_t listed_n() const { return listed_n_; }  // the most ids that a row lists
 
   // Throws std::invalid_argument if there is a mask and it is not ceil(vocab / 32) words wide.
   void check_vocab(int64_t vocab) const;
@@ -34,22 +35,23 @@ class NativeBatch {
  private:
   SamplingView view_;
   int64_t top_n_ = 0;
+  int64_t listed_n_ = 0;
   std::vector<nanobind::object> kept_;
 };
 
 // Result arrays of a batch, filled through out() and handed to Python once.
 class ResultArrays {
  public:
-  ResultArrays(int64_t rows, int64_t top_n);
+  ResultArrays(int64_t rows, int64_t top_n, int64_t listed_n);
 
   const SampleOut& out() const { return out_; }
-  // (ids, logprobs, ranks, top_ids, top_logprobs) as NumPy arrays; the object is empty afterwards.
+  // SampleResult's fields in order, as NumPy arrays; the object is empty afterwards.
   nanobind::tuple take();
 
  private:
   int64_t rows_;
   SampleOut out_;
-  nanobind::object owners_[5];
+  nanobind::object owners_[6];
 };
 
 }  // namespace octavo

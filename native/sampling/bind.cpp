@@ -39,7 +39,7 @@ nb::tuple sample(Array2<float> logits, const NativeBatch& batch, int num_threads
                                 std::to_string(batch.rows()) + ", 1 or more]");
   }
   batch.check_vocab(vocab);
-  ResultArrays result(rows, std::min<int64_t>(batch.top_n(), vocab));
+  ResultArrays result(rows, std::min<int64_t>(batch.top_n(), vocab), batch.listed_n());
   {
     nb::gil_scoped_release release;
     sample_rows(logits.data(), vocab, batch, result.out(), num_threads);
@@ -54,11 +54,12 @@ void bind_sampler(nb::module_& m) {
                           "A checked, borrowed view of a decoding.SamplingBatch's arrays.")
       .def("__init__", [](NativeBatch* self, nb::handle batch) { new (self) NativeBatch(batch); })
       .def_prop_ro("rows", &NativeBatch::rows)
-      .def_prop_ro("top_n", &NativeBatch::top_n);
+      .def_prop_ro("top_n", &NativeBatch::top_n)
+      .def_prop_ro("listed_n", &NativeBatch::listed_n);
   m.def("sample", &sample, nb::arg("logits").noconvert(), nb::arg("batch"),
         nb::arg("num_threads") = 1,
-        "Sample one token per row of logits [R, V]; releases the GIL. Returns (ids, logprobs, "
-        "ranks, top_ids, top_logprobs).");
+        "Sample one token per row of logits [R, V]; releases the GIL. Returns the fields of "
+        "decoding.SampleResult in order.");
   m.def("philox_uniform", &philox_uniform, nb::arg("seed"), nb::arg("counter"),
         "The uniform number in [0, 1) that a seed and a position stand for.");
 }

@@ -69,6 +69,7 @@ class RowSampler {
       : raw_(logits), x_(logits), vocab_(vocab), view_(view), row_(row), s_(scratch) {}
 
   int32_t sample() {
+    if (!in_vocab(view_.listed, view_.listed_start)) return kIdOutOfRange;
     Peak raw = find_peak(raw_, vocab_, s_.block_max_.get());
     raw_peak_ = raw.value;
     if (!raw.finite) return kNotFinite;
@@ -89,6 +90,10 @@ class RowSampler {
     };
     out.logprobs[row_] = logprob(token);
     out.ranks[row_] = static_cast<int32_t>(1 + count_before(raw_, vocab_, raw_[token], token));
+    float* listed = out.listed_logprobs + row_ * out.listed_n;
+    for (int32_t i = view_.listed_start[row_]; i < view_.listed_start[row_ + 1]; ++i) {
+      *listed++ = logprob(view_.listed[i]);
+    }
     int64_t wanted = std::min<int64_t>({view_.num_logprobs[row_], out.top_n, vocab_});
     if (wanted <= 0) return;
     best_raw(wanted);
@@ -99,6 +104,12 @@ class RowSampler {
   }
 
  private:
+  // Whether the row's ids are all in [0, vocab).
+  bool in_vocab(const int32_t* ids, const int32_t* start) const {
+    return std::all_of(ids + start[row_], ids + start[row_ + 1],
+                       [this](int32_t id) { return id >= 0 && id < vocab_; });
+  }
+
   bool has(const int32_t* start) const { return start[row_ + 1] > start[row_]; }
 
   bool penalises() const {
@@ -386,6 +397,7 @@ void sample_row(const float* logits, int64_t vocab, const SamplingView& view, in
   out.ranks[row] = 0;
   std::fill_n(out.top_ids + row * out.top_n, out.top_n, -1);
   std::fill_n(out.top_logprobs + row * out.top_n, out.top_n, -kInf);
+  std::fill_n(out.listed_logprobs + row * out.listed_n, out.listed_n, -kInf);
   RowSampler sampler(logits, vocab, view, row, scratch);
   int32_t token = sampler.sample();
   out.ids[row] = token;

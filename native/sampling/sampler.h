@@ -16,7 +16,7 @@ namespace octavo {
 enum RowError : int32_t {
   kNotFinite = -1,       // a logit is NaN or +inf
   kNothingAllowed = -2,  // every token is masked, banned or -inf
-  kIdOutOfRange = -3,    // a history, bias or banned id is not in [0, vocab)
+  kIdOutOfRange = -3,    // a history, bias, banned or listed id is not in [0, vocab)
 };
 
 // Borrowed arrays, as SamplingBatch in decoding/batch.py describes them. R = rows.
@@ -40,11 +40,14 @@ struct SamplingView {
   const int32_t* bias_start = nullptr;
   const int32_t* banned = nullptr;
   const int32_t* banned_start = nullptr;
+  const int32_t* listed = nullptr;  // ids whose logprobs are wanted besides
+  const int32_t* listed_start = nullptr;
   const uint32_t* mask = nullptr;  // [R, mask_words], bit i % 32 of word i / 32; null = all allowed
   int64_t mask_words = 0;
 };
 
-// Where results go; row r writes only its own places. top_* are [R, top_n], padded with -1 / -inf.
+// Where results go; row r writes only its own places. top_* are [R, top_n], padded with -1 / -inf,
+// listed_logprobs is [R, listed_n], padded with -inf.
 struct SampleOut {
   int32_t* ids = nullptr;  // a token, or a RowError
   float* logprobs = nullptr;
@@ -52,6 +55,8 @@ struct SampleOut {
   int64_t top_n = 0;
   int32_t* top_ids = nullptr;
   float* top_logprobs = nullptr;
+  int64_t listed_n = 0;
+  float* listed_logprobs = nullptr;
 };
 
 // One thread's working memory, about 16 bytes per token of the vocabulary. Allocates only here.

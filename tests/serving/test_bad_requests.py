@@ -76,7 +76,15 @@ BAD = [
     *both("truncation_side", "middle"),
     *both("request_id", "", "a b", 5, "x" * 129),
     *both("return_token_ids", 1),
-    *both("logprob_token_ids", [1]),
+    *both("logprob_token_ids", [1], [320], "x", [-1], [1.5], list(range(1025))),
+    *(
+        case(path, 400, "logprob_token_ids", logprobs=given, logprob_token_ids=ids)
+        for path, given in ((CHAT, True), (TEXT, 1))
+        for ids in ([320], [-1])
+    ),
+    case(CHAT, 400, "logprob_token_ids", logprobs=False, logprob_token_ids=[1]),
+    case(TEXT, 400, "logprob_token_ids", logprobs=1, logprob_token_ids=[1], echo=True),
+    case(TEXT, 400, "logprob_token_ids", best_of=2, logprob_token_ids=[1]),
     *both("thinking_token_budget", 5),
     *both("watermarking", {"x": 1}),
     *(case(TEXT, 400, "best_of", best_of=value) for value in (0, 21, "2")),

@@ -136,6 +136,28 @@ def test_logprobs_have_the_best_candidates_first(server: LiveServer) -> None:
         assert entry["top_logprobs"][0]["logprob"] == entry["logprob"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_of_listed_tokens(server: LiveServer, stream: bool) -> None:
+    """In place of the likeliest, of the raw logits, and the same for a token that is drawn."""
+    wide = post(server, logprobs=True, top_logprobs=20, max_tokens=2).json()
+    listed = {"logprobs": True, "top_logprobs": 3, "logprob_token_ids": [66, 200, 65, 66]}
+    answer = post(server, max_tokens=2, stream=stream, **listed)
+    if stream:
+        lines = [line[6:] for line in answer.text.split("\n\n") if line.startswith("data: {")]
+        parts = [json.loads(line)["choices"][0]["logprobs"] for line in lines]
+        entries = [entry for part in parts if part for entry in part["content"]]
+    else:
+        entries = answer.json()["choices"][0]["logprobs"]["content"]
+    assert [entry["token"] for entry in entries] == ["A", "B"]
+    for entry, whole in zip(entries, wide["choices"][0]["logprobs"]["content"], strict=True):
+        assert entry["logprob"] == whole["logprob"]
+        assert {top["token"] for top in entry["top_logprobs"]} == {"A", "B", "bytes:\\xc8"}
+        known = {top["token"]: top["logprob"] for top in whole["top_logprobs"]}
+        assert entry["top_logprobs"][0] == {k: entry[k] for k in ("token", "logprob", "bytes")}
+        for top in entry["top_logprobs"]:
+            assert known.get(top["token"], top["logprob"]) == top["logprob"]
+
+
 def test_seeds_repeat_and_samples_differ(server: LiveServer) -> None:
     body = {"temperature": 2 * VARIED, "seed": 3, "n": 4, "max_tokens": 12}
     one, two = (post(server, **body).json()["choices"] for _ in range(2))

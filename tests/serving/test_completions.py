@@ -95,6 +95,15 @@ def test_echo_scores_the_prompt(server: LiveServer) -> None:
     assert choice["finish_reason"] == "length"
 
 
+def test_logprobs_of_listed_tokens(server: LiveServer) -> None:
+    logprobs = post(server, logprobs=5, logprob_token_ids=[67], max_tokens=1)["choices"][0][
+        "logprobs"
+    ]
+    (token,), (top,) = logprobs["tokens"], logprobs["top_logprobs"]
+    assert set(top) == {token, "C"}
+    assert top[token] == logprobs["token_logprobs"][0]
+
+
 def test_echo_without_new_tokens_or_logprobs(server: LiveServer) -> None:
     assert post(server, echo=True, max_tokens=0)["choices"][0]["text"] == "abc"
 

@@ -37,13 +37,15 @@ class SamplingBatch:
     bias_start: NDArray[np.int32]  # [R + 1]
     banned: NDArray[np.int32]
     banned_start: NDArray[np.int32]  # [R + 1]
+    listed: NDArray[np.int32]  # ids whose logprobs are wanted besides
+    listed_start: NDArray[np.int32]  # [R + 1]
     mask: NDArray[np.uint32] | None = None  # [R, ceil(V / 32)] allowed bits; None = all allowed
 
 
 ROW_ERRORS = {
     -1: "sampler: the model's logits hold NaN or infinity",
     -2: "sampler: no token is allowed here: all are masked, banned or -inf",
-    -3: "sampler: a history, bias or banned token id is outside the vocabulary",
+    -3: "sampler: a history, bias, banned or listed token id is outside the vocabulary",
 }
 
 
@@ -51,7 +53,8 @@ ROW_ERRORS = {
 class SampleResult:
     """logprobs are log-softmax of the raw logits (vLLM's "raw_logprobs"). NaN-free.
 
-    top_ids / top_logprobs have N = max(num_logprobs) columns, best first, padded with -1 / -inf.
+    top_ids / top_logprobs have N = max(num_logprobs) columns, best first, padded with -1 / -inf;
+    listed_logprobs has a column for each id that a row lists, in the row's order, padded likewise.
     rank is the chosen token's 1-based rank among raw logits (0 where not asked). Ties are ordered
     by id, so the chosen token stands in its top list at its rank.
     A negative id is a key of ROW_ERRORS: that row could not be sampled, the others are good.
@@ -62,6 +65,7 @@ class SampleResult:
     ranks: NDArray[np.int32]  # [R]
     top_ids: NDArray[np.int32]  # [R, N]
     top_logprobs: NDArray[np.float32]  # [R, N]
+    listed_logprobs: NDArray[np.float32]  # [R, the most that a row lists]
 
     def error(self, row: int) -> str | None:
         """Why the row has no token, or None if it has one."""

@@ -62,7 +62,7 @@ def build_batch(
         frequency_penalty=_floats(p.frequency_penalty for p in params),
         seed=np.array([row.seed & _MASK for row in rows], dtype=np.uint64),
         counter=_ints(len(row.output_ids) for row in rows),
-        num_logprobs=_ints(-1 if p.logprobs is None else p.logprobs for p in params),
+        num_logprobs=_ints(p.num_top for p in params),
         history=_ints(history),
         history_start=_ints(history_start),
         prompt_count=_ints(prompt_count),
@@ -71,6 +71,8 @@ def build_batch(
         bias_start=_starts([len(p.logit_bias) for p in params]),
         banned=_ints(i for row in rows for i in row.banned_ids),
         banned_start=_starts([len(row.banned_ids) for row in rows]),
+        listed=_ints(i for p in params for i in p.logprob_token_ids),
+        listed_start=_starts([len(p.logprob_token_ids) for p in params]),
         mask=mask,
     )
 

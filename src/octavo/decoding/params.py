@@ -22,6 +22,7 @@ MAX_STOP_TOKEN_IDS = 1024
 MAX_ALLOWED_TOKEN_IDS = 65536
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_LENGTH = 1024  # characters
+MAX_LOGPROB_TOKEN_IDS = 1024
 MAX_TOKEN_ID = 2**31 - 1
 
 # Inclusive ranges. A float must be finite besides; top_p and repetition_penalty exclude 0.
@@ -55,6 +56,7 @@ class SamplingParams:
     seed: any 64-bit integer; None draws one per request.
     logprobs: None for none, n for the chosen token plus the n best (n may be 0).
     prompt_logprobs: the same for the prompt's tokens.
+    logprob_token_ids: with logprobs, those of these tokens in place of the best.
     stop: one string, or a list or tuple of them; kept as a tuple.
     logit_bias: token id to a value in [-100, 100].
     shown_special_ids: special tokens that are shown although the others are skipped.
@@ -78,6 +80,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
@@ -103,6 +106,8 @@ class SamplingParams:
         self._set("bad_words", words)
         for name in ("stop_token_ids", "shown_special_ids"):
             self._set(name, _token_ids(name, getattr(self, name), MAX_STOP_TOKEN_IDS))
+        ids = _token_ids("logprob_token_ids", self.logprob_token_ids, MAX_LOGPROB_TOKEN_IDS)
+        self._set("logprob_token_ids", tuple(dict.fromkeys(ids)))
         if self.allowed_token_ids is not None:
             allowed = _token_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
             self._set("allowed_token_ids", allowed)
@@ -111,9 +116,16 @@ class SamplingParams:
                 raise _bad(flag.name, getattr(self, flag.name), "true or false")
         self._check_together()
 
+    @property
+    def num_top(self) -> int:
+        """How many of the likeliest tokens are wanted with the one drawn; -1: no logprobs."""
+        if self.logprobs is None:
+            return -1
+        return 0 if self.logprob_token_ids else self.logprobs
+
     def check_vocab(self, vocab_size: int) -> None:
         """Raise InvalidParameterError if a token id named here is not in the vocabulary."""
-        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids"):
+        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
             for token in getattr(self, name) or ():
                 if token >= vocab_size:
                     raise _bad(name, token, f"token ids below {vocab_size}")
@@ -133,6 +145,8 @@ class SamplingParams:
             raise InvalidParameterError(
                 "max_tokens", "is 0, which is allowed only together with prompt_logprobs"
             )
+        if self.logprob_token_ids and self.logprobs is None:
+            raise InvalidParameterError("logprob_token_ids", "needs logprobs")
         if self.stop and not self.detokenize:
             raise InvalidParameterError("stop", "needs detokenize to be true")
         if self.allowed_token_ids == ():

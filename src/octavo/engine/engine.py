@@ -349,7 +349,7 @@ class Engine:
             reason = "stop"
         delta = Delta(sample.request_id, sample.index, text, [token])
         if params.logprobs is not None:
-            delta.logprobs = [sampled_logprobs(result, row, params.logprobs, self.tokenizer)]
+            delta.logprobs = [sampled_logprobs(result, row, params, self.tokenizer)]
         if not sample.state.told:
             self._introduce(sample.state, delta)
         if reason is not None:

@@ -6,17 +6,23 @@ import numpy as np
 
 from octavo.backends.base import Floats
 from octavo.decoding.batch import SampleResult
+from octavo.decoding.params import SamplingParams
 from octavo.engine.types import Logprob, TokenLogprobs
 from octavo.tokenizer.base import Tokenizer
 
 
 def sampled_logprobs(
-    result: SampleResult, row: int, wanted: int, tokenizer: Tokenizer | None
+    result: SampleResult, row: int, params: SamplingParams, tokenizer: Tokenizer | None
 ) -> TokenLogprobs:
-    """The token drawn in a row, then the `wanted` most likely ones."""
+    """The token drawn in a row, then those that params ask for: the most likely ones, or a list."""
     token = int(result.ids[row])
     chosen = Logprob(float(result.logprobs[row]), int(result.ranks[row]), _text(tokenizer, token))
     shown = {token: chosen}
+    listed = params.logprob_token_ids
+    for other, logprob in zip(listed, result.listed_logprobs[row].tolist(), strict=False):
+        if other != token:
+            shown[other] = Logprob(logprob, None, _text(tokenizer, other))
+    wanted = params.num_top
     top = zip(result.top_ids[row, :wanted], result.top_logprobs[row, :wanted], strict=True)
     for rank, (other, logprob) in enumerate(top, 1):
         if other >= 0 and int(other) != token:

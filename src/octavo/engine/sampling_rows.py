@@ -50,8 +50,7 @@ class SamplingRows:
         self._presence[row] = params.presence_penalty
         self._frequency[row] = params.frequency_penalty
         self._seed[row] = sample.seed
-        wanted = params.logprobs
-        self._num_logprobs[row] = -1 if wanted is None else min(wanted, self._vocab_size)
+        self._num_logprobs[row] = min(params.num_top, self._vocab_size)
         self._rows = None
 
     def batch(self, drawing: list[Sample]) -> SamplingBatch:
@@ -78,6 +77,8 @@ class SamplingRows:
         self._banning = [s for s in drawing if s.may_ban]
         self._masked = any(needs_mask(s) for s in drawing)
         none = np.zeros(len(rows) + 1, dtype=np.int32)
+        listed = [s.params.logprob_token_ids for s in drawing]
+        listed_ids = np.array([i for ids in listed for i in ids], dtype=np.int32)
         bias_ids, bias_values, bias_start = _biases(drawing) or (_NO_INTS, _NO_FLOATS, none)
         return SamplingBatch(
             temperature=self._temperature[at],
@@ -98,6 +99,8 @@ class SamplingRows:
             bias_start=bias_start,
             banned=_NO_INTS,
             banned_start=none,
+            listed=listed_ids,
+            listed_start=_starts([len(ids) for ids in listed]) if len(listed_ids) else none,
         )
 
     def _with_history(self, batch: SamplingBatch, drawing: list[Sample]) -> SamplingBatch:

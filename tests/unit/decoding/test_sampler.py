@@ -193,6 +193,36 @@ def test_logprobs_are_those_of_the_raw_logits(vocab: int) -> None:
         np.testing.assert_allclose(result.top_logprobs[r, :n], exact[order[:n]], atol=1e-5)
 
 
+def test_listed_logprobs_are_those_of_the_raw_logits() -> None:
+    logits = random_logits(np.random.default_rng(2), 4, 5000, 6.0)
+    listed = [(), (4999, 0, 17), (3,), ()]
+    rows = [
+        make_row(logprobs=3, logprob_token_ids=ids, temperature=2.0, logit_bias={0: 5})
+        for ids in listed
+    ]
+    result = run(logits, rows)
+    assert result.listed_logprobs.shape == (4, 3)
+    assert result.top_ids[1].tolist() == [-1, -1, -1]  # in place of the best
+    assert (result.top_ids[[0, 3]] >= 0).all()
+    for r, ids in enumerate(listed):
+        exact = log_softmax(logits[r])[list(ids)]
+        np.testing.assert_allclose(result.listed_logprobs[r, : len(ids)], exact, atol=1e-5)
+        assert np.isneginf(result.listed_logprobs[r, len(ids) :]).all()
+        alone = run(logits[r : r + 1], [rows[r]])
+        assert alone.ids[0] == result.ids[r]
+        assert np.array_equal(alone.listed_logprobs[0], result.listed_logprobs[r, : len(ids)])
+
+
+def test_a_listed_id_outside_the_vocabulary_hurts_its_row_only() -> None:
+    logits = random_logits(np.random.default_rng(2), 3, 10)
+    rows = [make_row(logprobs=0, logprob_token_ids=ids) for ids in ((9,), (10,), (0,))]
+    result = run(logits, rows)
+    assert result.error(1) is not None
+    assert "listed" in result.error(1)
+    assert np.isneginf(result.listed_logprobs[1]).all()
+    assert [result.error(r) for r in (0, 2)] == [None, None]
+
+
 def test_logprobs_are_given_only_where_asked() -> None:
     logits = random_logits(np.random.default_rng(0), 2, 10)
     result = run(logits, [make_row(), make_row(logprobs=2)])

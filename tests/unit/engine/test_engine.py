@@ -78,6 +78,31 @@ def test_logprobs_hold_the_chosen_token_first_then_the_best() -> None:
     assert sample.cumulative_logprob == pytest.approx(total)
 
 
+def test_listed_logprobs_come_in_place_of_the_best() -> None:
+    """With neighbours that list others or none, and for the same token the same number."""
+    engine = null_engine(tokenizer=byte_tokenizer())
+    asked = [((5, 98, 97), 2), ((), 3), ((7,), 0), ((), None)]
+    wanted = [
+        request(str(i), [96], logprobs=top, logprob_token_ids=ids, max_tokens=2)
+        for i, (ids, top) in enumerate(asked)
+    ]
+    outputs = run(engine, *wanted)
+    for (ids, top), output in zip(asked, outputs, strict=True):
+        sample = output.outputs[0]
+        if top is None:
+            assert sample.logprobs is None
+            continue
+        assert sample.logprobs is not None
+        for token, position in zip(sample.token_ids, sample.logprobs, strict=True):
+            assert next(iter(position)) == token
+            assert set(position) == {token, *ids} if ids else len(position) == top
+    first, second = outputs[0].outputs[0].logprobs, outputs[1].outputs[0].logprobs
+    assert first is not None
+    assert second is not None
+    assert first[0][97].logprob == second[0][97].logprob
+    assert first[1][98].logprob == second[1][98].logprob
+
+
 def test_zero_logprobs_give_the_chosen_token_only() -> None:
     (output,) = run(null_engine(), request("a", [1], logprobs=0))
     assert output.outputs[0].logprobs is not None

@@ -60,7 +60,7 @@ class ChatFormat:
         self._model = body.model
         self._created = int(time.time())
         self._texts = TokenTexts(serving.tokenizer, bool(body.return_tokens_as_token_ids))
-        self._num_top = body.top_logprobs or 0
+        self._num_top, self._listed = body.top_logprobs or 0, body.logprob_token_ids
         self._wants_logprobs = bool(body.logprobs)
         self._extras = ChatExtras(body, reply)
         self._shows_reasoning = body.include_reasoning is not False
@@ -161,7 +161,7 @@ class ChatFormat:
     def _logprobs(self, positions: list[Any]) -> dict[str, Any] | None:
         if not self._wants_logprobs:
             return None
-        return chat_logprobs(positions, self._num_top, self._texts)
+        return chat_logprobs(positions, self._num_top, self._texts, self._listed)
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

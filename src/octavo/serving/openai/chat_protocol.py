@@ -239,6 +239,7 @@ class ChatRequest(ToolFields):
             message.check(place)
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("top_logprobs", "top_logprobs: only allowed when logprobs is true")
+        self.check_listed(bool(self.logprobs))
         name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         limit = getattr(self, name)
         if limit is not None and not 1 <= limit < 2**31:

@@ -73,7 +73,7 @@ class CompletionFormat:
         self._model = body.model
         self._created = int(time.time())
         self._texts = TokenTexts(serving.tokenizer, bool(body.return_tokens_as_token_ids))
-        self._num_top = body.logprobs
+        self._num_top, self._listed = body.logprobs, body.logprob_token_ids
         self._generation = generation
         self._n = generation.requests[0].params.n
         self._num_shown = body.n or 1
@@ -164,7 +164,9 @@ class CompletionFormat:
             positions = [*self._generation.prompt_logprobs.get(place, ()), *positions]
         logprobs = None
         if self._num_top is not None:
-            logprobs = completion_logprobs(ids, positions, self._num_top, self._texts, offset or 0)
+            logprobs = completion_logprobs(
+                ids, positions, self._num_top, self._texts, offset or 0, self._listed
+            )
         return {
             "index": index,
             "text": text,

@@ -35,7 +35,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "flat_logprobs": (False,),
     "kv_transfer_params": (),
     "length_penalty": (1, 1.0),
-    "logprob_token_ids": (),
     "media_io_kwargs": ({},),
     "mm_payload": (),
     "mm_processor_kwargs": ({},),

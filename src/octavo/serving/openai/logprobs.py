@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from octavo.engine.types import Logprob, TokenLogprobs
 from octavo.tokenizer import Tokenizer
 
+Listed = Collection[int] | None
 LEAST = -9999.0  # stands for minus infinity, which JSON cannot say
 
 
@@ -42,9 +44,10 @@ class TokenTexts:
 
 
 def chat_logprobs(
-    positions: list[TokenLogprobs], num_top: int, texts: TokenTexts
+    positions: list[TokenLogprobs], num_top: int, texts: TokenTexts, listed: Listed = None
 ) -> dict[str, Any]:
-    """The `logprobs` object of a chat choice (or chunk)."""
+    """The `logprobs` object of a chat choice (or chunk). listed: tokens that are shown in place of
+    the likeliest."""
 
     def entry(token_id: int, candidate: Logprob) -> dict[str, Any]:
         return {
@@ -55,7 +58,7 @@ def chat_logprobs(
 
     def position(candidates: TokenLogprobs) -> dict[str, Any]:
         chosen, shown = next(iter(candidates.items()))
-        top = [entry(i, candidate) for i, candidate in best(candidates, num_top)]
+        top = [entry(i, candidate) for i, candidate in best(candidates, num_top, listed)]
         return {**entry(chosen, shown), "top_logprobs": top}
 
     return {"content": [position(candidates) for candidates in positions], "refusal": None}
@@ -67,9 +70,11 @@ def completion_logprobs(
     num_top: int,
     texts: TokenTexts,
     offset: int,
+    listed: Listed = None,
 ) -> dict[str, Any]:
     """The `logprobs` object of a completion choice (or chunk). offset: characters of the choice's
-    text before these tokens. A position without candidates (the first of a prompt) shows null."""
+    text before these tokens. listed: tokens that are shown in place of the likeliest. A position
+    without candidates (the first of a prompt) shows null."""
     tokens = [texts.shown(token_id) for token_id in token_ids]
     offsets: list[int] = []
     logprobs: list[float | None] = []
@@ -82,7 +87,7 @@ def completion_logprobs(
             tops.append(None)
             continue
         chosen = candidates[token_id]
-        top = {texts.shown(i): finite(c.logprob) for i, c in best(candidates, num_top)}
+        top = {texts.shown(i): finite(c.logprob) for i, c in best(candidates, num_top, listed)}
         logprobs.append(finite(chosen.logprob))
         tops.append({**top, token: finite(chosen.logprob)})
     return {
@@ -93,10 +98,10 @@ def completion_logprobs(
     }
 
 
-def best(candidates: TokenLogprobs, count: int) -> list[tuple[int, Logprob]]:
-    """The `count` most likely candidates, best first."""
+def best(candidates: TokenLogprobs, count: int, listed: Listed = None) -> list[tuple[int, Logprob]]:
+    """The `count` most likely candidates, or those that are listed, best first."""
     ranked = sorted(candidates.items(), key=lambda item: (-item[1].logprob, item[0]))
-    return ranked[:count]
+    return [found for found in ranked if found[0] in listed] if listed else ranked[:count]
 
 
 def scored(

@@ -42,6 +42,10 @@ class CompletionRequest(SamplingFields):
         if max_tokens == 0 and not self.echo:
             raise invalid("max_tokens", "max_tokens: 0 is only allowed when echo is true")
         logprobs = self.logprobs
+        self.check_listed(logprobs is not None)
+        if self.echo and self.logprob_token_ids:
+            message = "logprob_token_ids: not together with echo, whose tokens have others"
+            raise invalid("logprob_token_ids", message)
         if self.picks_best:
             self._check_best_of()
             logprobs = logprobs or 0

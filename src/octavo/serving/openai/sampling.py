@@ -21,6 +21,7 @@ _PLAIN = (  # fields that go to SamplingParams as they are
     *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens"),
     *("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "bad_words"),
     *("allowed_token_ids", "spaces_between_special_tokens", "prompt_logprobs"),
+    "logprob_token_ids",
 )
 
 
@@ -78,6 +79,7 @@ class SamplingFields(StructureFields):
     bad_words: list[str] | None = None
     repetition_detection: RepetitionFields | None = None
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    logprob_token_ids: list[int] | None = None
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=2**31)
     truncation_side: Literal["left", "right"] | None = None
     add_special_tokens: bool | None = None
@@ -115,6 +117,12 @@ class SamplingFields(StructureFields):
             raise invalid("stream_options", "stream_options: only allowed when stream is true")
         if self.prompt_logprobs is not None and self.streams:
             raise invalid("prompt_logprobs", "prompt_logprobs: not allowed when stream is true")
+
+    def check_listed(self, has_logprobs: bool) -> None:
+        """Refuse logprob_token_ids that would not be shown."""
+        if self.logprob_token_ids and not has_logprobs:
+            message = "logprob_token_ids: only allowed with logprobs"
+            raise invalid("logprob_token_ids", message)
 
     def prompt_options(self, add_special_tokens: bool) -> PromptOptions:
         """How the prompt becomes token ids. add_special_tokens: unless the body says otherwise."""
