@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.decoding.grammar import Grammar, with_whitespace
 from octavo.decoding.grammar_errors import explain
-from octavo.decoding.grammar_lark import as_lark, with_bounds
+from octavo.decoding.grammar_lark import all_schemas, as_lark, with_bounds
 from octavo.decoding.grammar_limits import GrammarLimits, parse_json
-from octavo.decoding.grammar_schema import inexact_constant
+from octavo.decoding.grammar_schema import unsafe_number
 from octavo.decoding.matcher import Matcher
 from octavo.errors import InvalidParameterError
 
@@ -192,6 +192,9 @@ def _translate(grammar: Grammar) -> str:
             schema = json.dumps(_schema(grammar), ensure_ascii=False)
             return LLMatcher.grammar_from_json_schema(schema)
         case "lark":
+            for schema in all_schemas(grammar.source):
+                if message := unsafe_number(schema):
+                    raise InvalidParameterError(grammar.param, message)
             return LLMatcher.grammar_from_lark(with_bounds(grammar.source))
         case "regex" | "choice" | "ebnf":
             return LLMatcher.grammar_from_lark(as_lark(grammar))
@@ -205,8 +208,6 @@ def _schema(grammar: Grammar) -> dict[str, Any]:
         raise InvalidParameterError(grammar.param, "no text can match the schema `false`")
     if isinstance(schema, dict) and "x-guidance" in schema:
         raise InvalidParameterError(grammar.param, 'unsupported keyword "x-guidance" at #')
-    if (number := inexact_constant(schema)) is not None:
-        raise InvalidParameterError(
-            grammar.param, "a constant beyond 2^53 is not supported: " + str(number)[:30]
-        )
+    if message := unsafe_number(schema):
+        raise InvalidParameterError(grammar.param, message)
     return with_whitespace(schema, grammar.whitespace)

@@ -76,18 +76,30 @@ def with_bounds(source: str) -> str:
 
 def embedded_schemas(source: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(start, end, schema) of every `%json {...}`; what is no JSON is passed over."""
-    decoder, at = json.JSONDecoder(), 0
+    at = 0
     while (found := _JSON_RULE.search(source, at)) is not None:
         at = found.end()
         line = source[source.rfind("\n", 0, found.start()) + 1 : found.start()]
         if line.replace('\\"', "").count('"') % 2:
             continue  # in a text
-        try:
-            schema, end = decoder.raw_decode(source, at)
-        except (ValueError, RecursionError):
-            continue
-        yield at, end, schema
-        at = end
+        if (decoded := _schema_at(source, at)) is not None:
+            yield at, decoded[1], decoded[0]
+            at = decoded[1]
+
+
+def all_schemas(source: str) -> Iterator[dict[str, Any]]:
+    """Every schema that llguidance might read, also what looks like one within a text: where texts
+    begin and end is not certain from here."""
+    for found in _JSON_RULE.finditer(source):
+        if (decoded := _schema_at(source, found.end())) is not None:
+            yield decoded[0]
+
+
+def _schema_at(source: str, at: int) -> tuple[dict[str, Any], int] | None:
+    try:
+        return json.JSONDecoder().raw_decode(source, at)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _own_options(schema: dict[str, Any]) -> dict[str, Any]:

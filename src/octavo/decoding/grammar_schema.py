@@ -55,26 +55,58 @@ def normalized(schema: Any) -> Any:
         if isinstance(copy.get(key), dict):
             copy[key] = {name: normalized(item) for name, item in copy[key].items()}
     _drop_idle(copy)
+    _raise_lower_bounds(copy)
     _fold_unevaluated(copy, "unevaluatedProperties", "additionalProperties")
     _fold_unevaluated(copy, "unevaluatedItems", "items")
     return copy
 
 
+def _raise_lower_bounds(schema: dict[str, Any]) -> None:
+    """llguidance fails on the common lower bound of 64-bit integers. So it becomes its neighbour in
+    float64; the numbers in between are lost."""
+    types = schema.get("type")
+    if types != "integer" and not (isinstance(types, list) and "integer" in types):
+        return
+    if "number" in types:
+        return
+    for key in ("minimum", "exclusiveMinimum"):
+        if isinstance(value := schema.get(key), int | float) and value < _LOWEST:
+            del schema[key]
+            schema["minimum"] = _LOWEST
+
+
+_LOWEST = 1024 - 2**63
 MAX_EXACT = 2**53
 """llguidance keeps numbers as float64; a larger constant would become its neighbour."""
 
 
-def inexact_constant(schema: Any) -> int | None:
-    """An integer in a `const` or `enum` that would not be kept exactly."""
-    todo = [(schema, False)]
+def unsafe_number(schema: Any) -> str | None:
+    """What of a schema llguidance cannot compute with, None where there is nothing: an integer in a
+    `const` or `enum` that would not be kept exactly, an upper bound below all integers that would.
+    Some of these end the process there.
+    """
+    todo = [(schema, False, False)]  # whether it is a constant, or a map from names to schemas
     while todo:
-        node, constant = todo.pop()
+        node, constant, named = todo.pop()
         if isinstance(node, dict):
-            todo += [(item, constant or key in ("const", "enum")) for key, item in node.items()]
+            inside = not (constant or named)
+            if inside and (bound := _low_bound(node)):
+                return bound
+            todo += [
+                (item, constant or (inside and key in ("const", "enum")), inside and key in _MAPS)
+                for key, item in node.items()
+            ]
         elif isinstance(node, list):
-            todo += [(item, constant) for item in node]
+            todo += [(item, constant, False) for item in node]
         elif constant and isinstance(node, int) and abs(node) > MAX_EXACT:
-            return node
+            return f"a constant beyond 2^53 is not supported: {str(node)[:30]}"
+    return None
+
+
+def _low_bound(schema: dict[str, Any]) -> str | None:
+    for key in ("maximum", "exclusiveMaximum"):
+        if isinstance(value := schema.get(key), int | float) and value < -MAX_EXACT:
+            return f"`{key}` below -2^53 is not supported: {str(value)[:30]}"
     return None
 
 

@@ -96,6 +96,10 @@ def test_blanks_can_be_chosen():
         (3, "an object or a boolean"),
         ({"enum": [{"a": [2**53 + 1]}]}, r"constant beyond 2\^53"),
         ({"const": -(10**40)}, r"constant beyond 2\^53"),
+        ({"const": {"const": 2**60}}, r"constant beyond 2\^53"),
+        ({"properties": {"const": {"enum": [2**60]}}}, r"constant beyond 2\^53"),
+        ({"type": "integer", "maximum": -(2**60)}, r"`maximum` below -2\^53"),
+        ({"items": {"anyOf": [{"exclusiveMaximum": -1e300}]}}, r"`exclusiveMaximum` below"),
         ({"maximum": 10**400}, "number"),
         ("{", "not valid JSON"),
     ],
@@ -247,6 +251,35 @@ def _allowed(matcher) -> set[int]:
     matcher.fill(masks, 0)
     bits = np.unpackbits(masks.view(np.uint8), bitorder="little")
     return set(np.flatnonzero(bits).tolist())
+
+
+OUT_OF_RANGE = [
+    {"const": -(2**63)},
+    {"enum": ["x", [-(2**63) + 1]]},
+    {"type": "integer", "minimum": -(2**63), "maximum": -(2**63) + 1},
+    {"$defs": {"d": {"type": "integer", "minimum": -1e19, "maximum": -1e19}}, "$ref": "#/$defs/d"},
+]
+
+
+@pytest.mark.parametrize("schema", OUT_OF_RANGE, ids=repr)
+@pytest.mark.parametrize(
+    "source",
+    ["start: %json {}", "start: %json\n{}", 'start: /"/ %json {}', 'start: "a" "%json {}"'],
+)
+def test_numbers_that_would_end_the_process_are_refused_wherever_they_stand(schema, source):
+    grammar = Grammar.from_lark(source.replace("{}", json.dumps(schema)))
+    with pytest.raises(InvalidParameterError, match=r"2\^53"):
+        GrammarCompiler.for_bytes().compile(grammar)
+
+
+def test_bounds_of_64_bits_and_properties_named_like_keywords_are_accepted():
+    wide = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+    for type_ in ("integer", ["integer", "null"]):
+        for number in (-(2**63) + 1024, 0, 2**63 - 1):
+            assert Grammar.from_schema({**wide, "type": type_}).accepts(str(number))
+    assert Grammar.from_schema({"type": "integer", "exclusiveMinimum": -1e300}).accepts("-5")
+    named = {"properties": {"const": {**wide, "default": 2**63}, "maximum": {"const": 3}}}
+    assert Grammar.from_schema(named).accepts('{"const": 12345678901234567, "maximum": 3}')
 
 
 def test_schemas_in_a_lark_grammar_are_held_to_the_same():
