@@ -192,8 +192,8 @@ def _translate(grammar: Grammar) -> str:
             schema = json.dumps(_schema(grammar), ensure_ascii=False)
             return LLMatcher.grammar_from_json_schema(schema)
         case "lark":
-            for schema in all_schemas(grammar.source):
-                if message := unsafe_number(schema):
+            for embedded in all_schemas(grammar.source):
+                if message := unsafe_number(embedded):
                     raise InvalidParameterError(grammar.param, message)
             return LLMatcher.grammar_from_lark(with_bounds(grammar.source))
         case "regex" | "choice" | "ebnf":
