@@ -22,7 +22,7 @@ class GrammarLimits:
     max_bytes: int = 128 * 1024
     max_depth: int = 64
     max_choices: int = 10_000
-    lexer_fuel: int = 1_000_000
+    lexer_fuel: int = 200_000
     grammar_size: int = 250_000
     lexer_states: int = 50_000
 

@@ -6,6 +6,8 @@ that says the same as another becomes that one.
 
 from __future__ import annotations
 
+from decimal import Decimal
+from math import lcm
 from typing import Any
 
 FORMATS = frozenset(
@@ -76,22 +78,30 @@ def _raise_lower_bounds(schema: dict[str, Any]) -> None:
 
 
 _LOWEST = 1024 - 2**63
+_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"})
+MAX_REMAINDERS = 100_000
+"""Each is a state of llguidance's, about 500 bytes and 10 us, which none of its limits counts."""
 MAX_EXACT = 2**53
 """llguidance keeps numbers as float64; a larger constant would become its neighbour."""
 
 
 def unsafe_number(schema: Any) -> str | None:
     """What of a schema llguidance cannot compute with, None where there is nothing: an integer in a
-    `const` or `enum` that would not be kept exactly, an upper bound below all integers that would.
-    Some of these end the process there.
+    `const` or `enum` that would not be kept exactly, an upper bound below all integers that would,
+    multiples that take a state for each remainder. Some of these end the process there.
     """
     todo = [(schema, False, False)]  # whether it is a constant, or a map from names to schemas
+    multiples: list[Decimal] = []
+    combined = False
     while todo:
         node, constant, named = todo.pop()
         if isinstance(node, dict):
             inside = not (constant or named)
-            if inside and (bound := _low_bound(node)):
-                return bound
+            if inside:
+                if bound := _low_bound(node):
+                    return bound
+                multiples += _multiple(node)
+                combined = combined or not _COMBINING.isdisjoint(node)
             todo += [
                 (item, constant or (inside and key in ("const", "enum")), inside and key in _MAPS)
                 for key, item in node.items()
@@ -100,13 +110,32 @@ def unsafe_number(schema: Any) -> str | None:
             todo += [(item, constant, False) for item in node]
         elif constant and isinstance(node, int) and abs(node) > MAX_EXACT:
             return f"a constant beyond 2^53 is not supported: {str(node)[:30]}"
-    return None
+    return _many_remainders(multiples, combined)
 
 
 def _low_bound(schema: dict[str, Any]) -> str | None:
     for key in ("maximum", "exclusiveMaximum"):
         if isinstance(value := schema.get(key), int | float) and value < -MAX_EXACT:
             return f"`{key}` below -2^53 is not supported: {str(value)[:30]}"
+    return None
+
+
+def _multiple(schema: dict[str, Any]) -> list[Decimal]:
+    value = schema.get("multipleOf")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
+        return []  # llguidance says what is wrong with it
+    return [Decimal(repr(value)).normalize()]
+
+
+def _many_remainders(multiples: list[Decimal], combined: bool) -> str | None:
+    """Where schemas are combined, a number may have to be a multiple of all at once. Less than
+    a hundred times a power of ten is quick as well: the last digits tell that power."""
+    for some in [multiples] if combined else [[one] for one in multiples]:
+        places = max((-int(one.as_tuple().exponent) for one in some), default=0)
+        count = lcm(*(int(one.scaleb(places)) for one in some)) if places < 30 else 0
+        if count > MAX_REMAINDERS and len(str(count).rstrip("0")) > 2:
+            shown = ", ".join(sorted({str(one) for one in some})[:4])
+            return f"`multipleOf` of {shown} has {count} remainders, at most {MAX_REMAINDERS}"
     return None
 
 

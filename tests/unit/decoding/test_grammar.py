@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -280,6 +282,41 @@ def test_bounds_of_64_bits_and_properties_named_like_keywords_are_accepted():
     assert Grammar.from_schema({"type": "integer", "exclusiveMinimum": -1e300}).accepts("-5")
     named = {"properties": {"const": {**wide, "default": 2**63}, "maximum": {"const": 3}}}
     assert Grammar.from_schema(named).accepts('{"const": 12345678901234567, "maximum": 3}')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 2**31},
+        {"items": {"type": "number", "multipleOf": 86399.5}},
+        {"allOf": [{"type": "integer", "multipleOf": 997}, {"multipleOf": 991}]},
+        {"$defs": {"d": {"multipleOf": 9973}}, "$ref": "#/$defs/d", "multipleOf": 0.0101},
+    ],
+    ids=repr,
+)
+def test_multiples_that_would_take_hours_are_refused(schema):
+    with pytest.raises(InvalidParameterError, match=r"multipleOf.* remainders, at most 100000"):
+        GrammarCompiler.for_bytes().compile(Grammar.from_schema(schema))
+
+
+@pytest.mark.parametrize("multiple", [1, 5, 0.01, 0.25, 1024, 86400, 1e6, 36e5])
+def test_usual_multiples_are_accepted(multiple):
+    grammar = Grammar.from_schema({"type": "number", "multipleOf": multiple})
+    assert grammar.accepts("0")
+    assert not grammar.accepts("0.0001")
+
+
+def test_a_grammar_takes_little_memory():
+    code = (
+        "import resource; from octavo.decoding import Grammar\n"
+        "from octavo.decoding.grammar_compiler import GrammarCompiler\n"
+        "compiler = GrammarCompiler.for_bytes(); compiler.prepare()\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak(); compiler.compile(Grammar.from_regex('a{1000}{1000}'))\n"
+        "print(peak() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 60_000  # kB
 
 
 def test_schemas_in_a_lark_grammar_are_held_to_the_same():
