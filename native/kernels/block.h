@@ -52,6 +52,8 @@ struct Block<SourceType::kTQ2_0> : BlockOf<256, 66, SourceType::kTQ2_0> {};
 template <>
 struct Block<SourceType::kMXFP4> : BlockOf<32, 17, SourceType::kMXFP4> {};
 template <>
+struct Block<SourceType::kE4M3> : BlockOf<32, 36, SourceType::kE4M3> {};
+template <>
 struct Block<SourceType::kQ1_0> : BlockOf<128, 18, SourceType::kQ4_0> {};
 
 static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
@@ -123,6 +125,8 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
     add_fifth_bits(load_as<uint32_t>(block + 4), out);
   } else if constexpr (T == SourceType::kQ8_0) {
     for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
+  } else if constexpr (T == SourceType::kE4M3) {
+    std::memcpy(out, block + 4, 32);
   } else if constexpr (T == SourceType::kQ2_K) {
     bit_pairs(block + 16 + group / 4 * 32, group % 4 * 2, out);
   } else if constexpr (T == SourceType::kQ3_K) {

@@ -6,6 +6,7 @@
 #include "kernels/file_type.h"
 #include "kernels/format.h"
 #include "kernels/half.h"
+#include "kernels/wide.h"
 
 namespace octavo {
 namespace {
@@ -14,8 +15,12 @@ namespace {
 template <SourceType T>
 void group_terms(const uint8_t* block, int group, int half, float* scale, float* add) {
   using F = Format<Block<T>::kPanel>;
-  *scale = load_half(block_scale<T>(block));
   *add = 0.0f;
+  if constexpr (F::kScales == Scales::kFloat) {
+    *scale = load_as<float>(block) * kWideUnit<Block<T>::kPanel>;
+    return;
+  }
+  *scale = load_half(block_scale<T>(block));
   if constexpr (F::kMin) *add = load_half(block_scale<T>(block) + 2);
   if constexpr (F::kScales == Scales::kSuperMin) {
     uint8_t sc = 0;
@@ -43,7 +48,9 @@ void group_numbers(const uint8_t* block, int group, int (&out)[kGroup]) {
   uint8_t elements[kGroup];
   block_elements<T>(block, group, elements);
   for (int i = 0; i < kGroup; ++i) {
-    if constexpr (F::kCodes) {
+    if constexpr (kIsWide<Block<T>::kPanel>) {
+      out[i] = wide_number<Block<T>::kPanel>(elements[i]);
+    } else if constexpr (F::kCodes) {
       out[i] = F::kValues[elements[i]];
     } else {
       out[i] = elements[i] - F::kZeroPoint;

@@ -58,6 +58,9 @@ bool with_block_type(SourceType file, F&& f) {
     case SourceType::kQ1_0:
       f.template operator()<SourceType::kQ1_0>();
       return true;
+    case SourceType::kE4M3:
+      f.template operator()<SourceType::kE4M3>();
+      return true;
     default:
       return with_table_type(file, f);
   }

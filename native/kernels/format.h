@@ -8,7 +8,7 @@
 //     j of byte b belongs to byte b of column quad j; with two (6 bits), bits 2j and 2j+1 of byte b
 //     of plane h belong to byte b of column quad 4h+j.
 //   then the scales of the 16 rows, in the file's own precision, as Scales tells.
-// Formats with blocks of 256 put the scales of the block in front of every 8 groups.
+// Formats with blocks put the scales of the block in front of its groups.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,13 @@ enum class Scales {
                //                               tail: u8 (sc + 16 * m)[2 halves][16]
   kTable,      // w = (d * sc) * table[q].      head: float32 d[16], u8 table[16] (less 128);
                //                               tail: int8 sc[2 halves][16]
+  kFloat,      // w = d * q.                    head: float32 d[16], of 128 columns
 };
+
+// Groups that share a head; the last ones of a row may be fewer where it is not 8.
+constexpr int groups_of_head(Scales scales) {
+  return scales == Scales::kFloat ? 4 : 8;
+}
 
 constexpr int head_bytes(Scales scales) {
   switch (scales) {
@@ -41,6 +47,7 @@ constexpr int head_bytes(Scales scales) {
       return 32;
     case Scales::kSuperMin:
     case Scales::kHalvesMin:
+    case Scales::kFloat:
       return 64;
     case Scales::kTable:
       return 80;
@@ -57,6 +64,7 @@ constexpr int tail_bytes(Scales scales) {
     case Scales::kSuper:
       return 16;
     case Scales::kBlock:
+    case Scales::kFloat:
       return 0;
     default:
       return 32;
@@ -82,13 +90,14 @@ struct FormatOf {
   static constexpr bool kBytesOnly = kBits == 8;
   static constexpr bool kWide = kZeroBits == 7;  // what is multiplied takes all of a byte
   static constexpr bool kTable = kScales == Scales::kTable;
+  static constexpr int kDigits = 1;  // bytes of the whole number that a code stands for
   static constexpr bool kMin = kScales == Scales::kMin || kScales == Scales::kSuperMin;
   static constexpr bool kHalvesMin = kScales == Scales::kHalvesMin;
   // The halves of a group have scales of their own, integers, and the block's comes last.
   static constexpr bool kHalves = kScales == Scales::kHalves || kHalvesMin || kTable;
   static constexpr int kHead = head_bytes(kScales);
   static constexpr int kTail = tail_bytes(kScales);
-  static constexpr int kSuper = kHead > 0 ? 8 : 1;                      // groups that share a head
+  static constexpr int kSuper = kHead > 0 ? groups_of_head(kScales) : 1;
   static constexpr int kBlock = kSuper * kGroup;                        // columns of a block
   static constexpr int kLineBits = kBits == 8 ? 8 : kBits < 4 ? 2 : 4;  // of an element, in a line
   static constexpr int kLines = kLineBits;                              // of a group
@@ -140,6 +149,13 @@ struct Format<SourceType::kMXFP4> : FormatOf<4, 4, Scales::kPower, true> {
 };
 template <>
 struct Format<SourceType::kTable> : FormatOf<4, 7, Scales::kTable, true> {};
+// "Wide" formats: codes that stand for whole numbers of more than a byte. wide.h has them.
+template <>
+struct Format<SourceType::kE4M3> : FormatOf<8, -1, Scales::kFloat> {
+  static constexpr int kDigits = 3;
+};
+template <SourceType S>
+constexpr bool kIsWide = Format<S>::kDigits > 1;
 
 // A format's fixed table as its kernels look it up: with the zero point added.
 template <SourceType S>
@@ -176,6 +192,13 @@ constexpr size_t group_offset(int64_t group) {
   constexpr int64_t n = Format<S>::kSuper;
   return static_cast<size_t>(group / n) * kSuperBytes<S> + Format<S>::kHead +
          static_cast<size_t>(group % n) * kGroupBytes<S>;
+}
+
+// Bytes of a panel of so many groups.
+template <SourceType S>
+constexpr size_t groups_bytes(int64_t groups) {
+  const bool whole = groups % Format<S>::kSuper == 0;
+  return group_offset<S>(groups) - static_cast<size_t>(whole ? Format<S>::kHead : 0);
 }
 
 // Place of element (column k, row r) in a panel of 16-bit floats: [k][16 rows] for float16, and for
@@ -233,6 +256,9 @@ bool with_format(SourceType source, F&& f) {
       return true;
     case SourceType::kTable:
       f.template operator()<SourceType::kTable>();
+      return true;
+    case SourceType::kE4M3:
+      f.template operator()<SourceType::kE4M3>();
       return true;
     default:
       return false;

@@ -6,6 +6,7 @@
 
 #include "kernels/format.h"
 #include "kernels/half.h"
+#include "kernels/wide.h"
 
 namespace octavo {
 
@@ -35,6 +36,7 @@ inline int group_element(const uint8_t* group, int r, int c) {
 template <SourceType S>
 inline int group_factor(const uint8_t* head, const uint8_t* group, int r, int c) {
   const int element = group_element<S>(group, r, c);
+  if constexpr (kIsWide<S>) return wide_number<S>(static_cast<uint8_t>(element));
   if constexpr (Format<S>::kCodes) return code_table<S>(head)[element];
   return element;
 }
@@ -74,6 +76,8 @@ inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int ha
       const auto m = static_cast<float>(half_min<S>(group, r, half));
       *min = -(load_half(head + 32 + r * 2) * m);
     }
+  } else if constexpr (F::kScales == Scales::kFloat) {
+    *scale = load_as<float>(head + r * 4);
   } else if constexpr (F::kScales == Scales::kBlock) {
     *scale = load_half(head + r * 2);
   } else if constexpr (F::kScales == Scales::kSuper) {

@@ -5,6 +5,8 @@
 //   quantized: for each group in K order
 //     c = fma(float(integer dot product), weight scale * activation scale, c)
 //     c = fma(weight min, activation sum, c)                 (formats with mins only)
+//     (Numbers of more than a byte, wide.h: the dot product is exact in an int32, and so rounded
+//     once, to float.)
 //   kHalves, the halves of a group having whole-numbered scales: for each group of a block of 256
 //     in K order
 //     s = fma(float(sum of each half's scale * integer dot product), activation scale, s)
@@ -66,6 +68,9 @@ struct StreamKernel {
 // With many rows of activations it pays to unpack a piece of a panel once and multiply it by all.
 // kExpandedGroupBytes: the most bytes of an unpacked group.
 constexpr size_t kExpandedGroupBytes = 784;
+// Wide formats unpack to more, fewer groups at once: kWideGroups of at most kWideGroupBytes.
+constexpr int64_t kWideGroups = 16;
+constexpr size_t kWideGroupBytes = 2112;
 struct ExpandedKernels {
   // Unpacks groups [begin, end) of a panel, begin a multiple of 8.
   void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);

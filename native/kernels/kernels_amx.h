@@ -5,6 +5,7 @@
 
 namespace octavo {
 
+ExpandedKernels wide_expanded_amx(SourceType source);
 int64_t int8_loop_amx(int64_t loops, int bits);
 int64_t bf16_loop_amx(int64_t loops);  // needs amx_bf16
 

@@ -12,6 +12,7 @@ namespace octavo {
 constexpr int kFloatRowsNeon = 3;
 
 FloatTileKernel float_kernel_neon(PanelLayout layout, int rows);
+QuantTileKernel wide_kernel_neon(SourceType source, int rows);
 void quantize_group_neon(const float* x, int8_t* q, QuantizedRows::Terms* terms);
 int64_t int8_loop_neon(int64_t loops, int bits);
 int64_t f32_loop_neon(int64_t loops);

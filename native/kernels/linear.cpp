@@ -81,6 +81,7 @@ struct QuantProduct {
   void expanded(const ExpandedKernels& kernels) const {
     if (kernels.open != nullptr) kernels.open();
     constexpr size_t kPanelBytes = kExpandedGroups * kExpandedGroupBytes;
+    static_assert(kWideGroups * kWideGroupBytes <= kPanelBytes);
     alignas(64) static thread_local uint8_t memory[kExpandedPanels * kPanelBytes];
     const int64_t panels = row_end - row_begin < kernels.many_rows ? 1 : kExpandedPanels;
     for (int64_t first = panel_begin; first < panel_end; first += panels) {

@@ -244,19 +244,23 @@ ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     using F = Format<S>;
-    constexpr int64_t kFromRows = 13;
-    kernels.expand = expand<S, true>;
-    kernels.from_rows = kFromRows;
-    kernels.most_rows = kTileRows;
-    kernels.groups = 32;
-    kernels.many_rows = 64;
-    kernels.close = close_tiles;
-    if constexpr (F::kHalves) {
-      kernels.tiles = F::kHalvesMin ? tiles<MinHalves>(kRows) : tiles<PlainHalves>(kRows);
-      kernels.open = open_for<kGroup / 2>;
+    if constexpr (kIsWide<S>) {
+      kernels = wide_expanded_amx(source);
     } else {
-      kernels.tiles = F::kMin ? tiles<MinGroups>(kRows) : tiles<PlainGroups>(kRows);
-      kernels.open = open_for<kGroup>;
+      constexpr int64_t kFromRows = 13;
+      kernels.expand = expand<S, true>;
+      kernels.from_rows = kFromRows;
+      kernels.most_rows = kTileRows;
+      kernels.groups = 32;
+      kernels.many_rows = 64;
+      kernels.close = close_tiles;
+      if constexpr (F::kHalves) {
+        kernels.tiles = F::kHalvesMin ? tiles<MinHalves>(kRows) : tiles<PlainHalves>(kRows);
+        kernels.open = open_for<kGroup / 2>;
+      } else {
+        kernels.tiles = F::kMin ? tiles<MinGroups>(kRows) : tiles<PlainGroups>(kRows);
+        kernels.open = open_for<kGroup>;
+      }
     }
   });
   return kernels;

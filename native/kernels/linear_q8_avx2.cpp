@@ -65,6 +65,11 @@ struct Maddubs {
     return widen(start<F>(terms, 0), -1);
   }
 
+  static inline __attribute__((always_inline)) __m256i add_words(__m256i sum, __m256i w,
+                                                                 __m256i a) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(w, a));
+  }
+
   static inline __attribute__((always_inline)) __m256i finish_bytes(__m256i low, __m256i high) {
     return _mm256_add_epi32(widen(low, 1), widen(high, 16));
   }

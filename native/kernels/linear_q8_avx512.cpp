@@ -265,7 +265,11 @@ const QuantTileKernel* tiles(std::integer_sequence<int, T...>) {
 QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
-    kernel = tiles<Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
+    if constexpr (kIsWide<S>) {
+      kernel = wide_kernel_avx512(source, rows);
+    } else {
+      kernel = tiles<Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
+    }
   });
   return kernel;
 }
@@ -274,7 +278,9 @@ ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     // Unpacking is free beside vpdpbusd, until a tile has half as many rows.
-    if constexpr (Format<S>::kHalves) {
+    if constexpr (kIsWide<S>) {
+      kernels = wide_expanded_avx512(source);
+    } else if constexpr (Format<S>::kHalves) {
       constexpr int64_t kFromRows = 64;
       kernels = {expand<S>, tiles<Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};
@@ -310,12 +316,16 @@ StreamKernel stream_kernel(int64_t panels) {
 StreamKernel stream_kernel_avx512(SourceType source, int rows, int64_t panels) {
   StreamKernel kernel{};
   with_format(source, [&]<SourceType S>() {
-    using View = Stored<S>;
-    static_assert(kStreamRowsAvx512 == 4);
-    kernel = rows == 1   ? stream_kernel<View, 1>(panels)
-             : rows == 2 ? stream_kernel<View, 2>(panels)
-             : rows == 3 ? stream_kernel<View, 3>(panels)
-                         : stream_kernel<View, 4>(panels);
+    if constexpr (kIsWide<S>) {
+      kernel = wide_stream_avx512(source, rows, panels);
+    } else {
+      using View = Stored<S>;
+      static_assert(kStreamRowsAvx512 == 4);
+      kernel = rows == 1   ? stream_kernel<View, 1>(panels)
+               : rows == 2 ? stream_kernel<View, 2>(panels)
+               : rows == 3 ? stream_kernel<View, 3>(panels)
+                           : stream_kernel<View, 4>(panels);
+    }
   });
   return kernel;
 }

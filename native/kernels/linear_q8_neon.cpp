@@ -312,7 +312,11 @@ QuantTileKernel pick(int rows, std::integer_sequence<int, T...>) {
 QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
-    kernel = pick<S>(rows, std::make_integer_sequence<int, kMaxRows>{});
+    if constexpr (kIsWide<S>) {
+      kernel = wide_kernel_neon(source, rows);
+    } else {
+      kernel = pick<S>(rows, std::make_integer_sequence<int, kMaxRows>{});
+    }
   });
   return kernel;
 }

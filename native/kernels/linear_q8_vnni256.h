@@ -43,6 +43,15 @@ struct Dpbusd {
 #endif
   }
 
+  static inline __attribute__((always_inline)) __m256i add_words(__m256i sum, __m256i w,
+                                                                 __m256i a) {
+#if defined(__AVXVNNI__)
+    return _mm256_dpwssd_avx_epi32(sum, w, a);
+#else
+    return _mm256_dpwssd_epi32(sum, w, a);
+#endif
+  }
+
   static inline __attribute__((always_inline)) __m256i finish(__m256i sum) { return sum; }
 
   template <class F>

@@ -10,6 +10,7 @@
 //   negative(terms, half) -(the sum of the activations of a half), as eight int32
 //   kCorrects<F>          whether correction<F>(terms) is still to be added to those
 //   finish_bytes(low, high)       the same of the sums of low and high nibbles
+//   add_words(sum, w, a)  the products of 16 words, summed in pairs, added to eight int32
 //
 // Sums of 6 rows by 16 weight rows fill 12 of 16 registers; two more hold weights, one a broadcast
 // of a row and one a product. The floats wait in memory: a load and a store a group are cheap.
@@ -20,6 +21,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/linear_wide_ymm.h"
 #include "kernels/panel_views_ymm.h"
 
 namespace octavo {
@@ -275,7 +277,12 @@ template <class Dot>
 QuantTileKernel quant_kernel(SourceType source, int rows) {
   QuantTileKernel kernel = nullptr;
   with_format(source, [&]<SourceType S>() {
-    kernel = tiles<Dot, Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
+    if constexpr (kIsWide<S>) {
+      kernel =
+          wide_tiles<Dot, StoredParts<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
+    } else {
+      kernel = tiles<Dot, Stored<S>>(std::make_integer_sequence<int, kMaxRows>{})[rows - 1];
+    }
   });
   return kernel;
 }
@@ -285,7 +292,11 @@ template <class Dot>
 ExpandedKernels expanded_kernels(SourceType source) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
-    if constexpr (!Format<S>::kBytesOnly) {
+    if constexpr (kIsWide<S>) {
+      constexpr auto kRows = std::make_integer_sequence<int, kMaxRows>{};
+      kernels = {expand_parts<S>, wide_tiles<Dot, ExpandedParts<S>>(kRows), 18, kMaxRows};
+      kernels.groups = kWideGroups;
+    } else if constexpr (!Format<S>::kBytesOnly) {
       constexpr int64_t kFromRows = Format<S>::kPlanes > 0 ? 18 : 48;
       kernels = {expand<S>, tiles<Dot, Expanded<S>>(std::make_integer_sequence<int, kMaxRows>{}),
                  kFromRows, kMaxRows};

@@ -84,9 +84,14 @@ std::vector<uint8_t> random_rows(SourceType source, int64_t k) {
   std::minstd_rand random(1);
   // Every float16, bfloat16 or float32 made of bytes 0x00..0x3b is finite and below 1.
   for (auto& byte : rows) byte = static_cast<uint8_t>(random() % 0x3c);
-  if (source == SourceType::kMXFP4) {  // exponents near 1: sums of tiny scales would be subnormal
-    for (size_t block = 0; block < rows.size(); block += 17) rows[block] = 120;
-  }
+  // Floats and powers near 1: tiny ones would be subnormal, or their sums, and slow.
+  const auto set = [&](size_t first, size_t step, uint8_t byte) {
+    for (size_t i = first; i < rows.size(); i += step) rows[i] = byte;
+  };
+  if (source == SourceType::kMXFP4) set(0, 17, 120);
+  if (source == SourceType::kBF16) set(1, 2, 0x3b);
+  if (source == SourceType::kF32) set(3, 4, 0x3b);
+  if (source == SourceType::kE4M3) set(3, 36, 0x3b);
   return rows;
 }
 

@@ -8,7 +8,9 @@
 #include "kernels/dequantize_row.h"
 #include "kernels/file_type.h"
 #include "kernels/format.h"
+#include "kernels/half.h"
 #include "kernels/panel.h"
+#include "kernels/wide.h"
 
 namespace octavo {
 namespace {
@@ -83,7 +85,7 @@ inline void write_tail(const uint8_t* block, int group, int row, uint8_t* tail) 
     tail[row] = super_scale(block, group);
   } else if constexpr (F::kScales == Scales::kPower) {
     tail[row] = block[0];
-  } else if constexpr (F::kScales != Scales::kBlock) {
+  } else if constexpr (F::kTail > 0) {
     std::memcpy(tail + row * 2, block_scale<T>(block), 2);
     if (F::kMin) std::memcpy(tail + 32 + row * 2, block_scale<T>(block) + 2, 2);
   }
@@ -98,6 +100,9 @@ inline void write_head(const uint8_t* block, int row, uint8_t* head) {
     for (int i = 0; i < 16; ++i) {
       head[64 + i] = static_cast<uint8_t>(table_values<T>()[i] + F::kZeroPoint);
     }
+  } else if constexpr (F::kScales == Scales::kFloat) {
+    const float scale = load_as<float>(block) * kWideUnit<Block<T>::kPanel>;
+    std::memcpy(head + row * 4, &scale, 4);
   } else if constexpr (F::kHead > 0) {
     std::memcpy(head + row * 2, block_scale<T>(block), 2);
     if (F::kMin || F::kHalvesMin) {
@@ -114,8 +119,8 @@ void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t
   constexpr int kBlockGroups = Block<T>::kColumns / kGroup;
   const size_t row_bytes = source_row_bytes(T, m.k);
   const int64_t groups = m.k / kGroup;
-  std::memset(dst + group_offset<S>(groups) - F::kHead, 0,
-              m.panel_bytes - group_offset<S>(groups) + F::kHead);
+  const size_t used = groups_bytes<S>(groups);
+  std::memset(dst + used, 0, m.panel_bytes - used);
   GroupBytes group;
   if (num_rows < kPanelRows) std::memset(&group, 0, sizeof(group));
   uint8_t elements[kGroup];
@@ -125,7 +130,10 @@ void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t
     uint8_t* out = dst + group_offset<S>(g);
     if (g % F::kSuper == 0) {
       uint8_t* head = out - F::kHead;
-      if (num_rows < kPanelRows) std::memset(head, 0, kSuperBytes<S>);
+      if (num_rows < kPanelRows) {
+        const auto left = static_cast<size_t>(dst + used - head);
+        std::memset(head, 0, std::min(kSuperBytes<S>, left));
+      }
       for (int r = 0; r < num_rows; ++r) write_head<T>(source + r * row_bytes, r, head);
     }
     for (int r = 0; r < num_rows; ++r) {

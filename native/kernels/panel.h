@@ -54,7 +54,9 @@ enum class SourceType : int32_t {
   kMXFP4 = 39,
   kNVFP4 = 40,
   kQ1_0 = 41,
-  kTable = 1000,  // no file's: 4-bit codes into 16 numbers that the panel carries, for kIQ1 to kIQ3
+  // No file's, but what quantized safetensors become:
+  kTable = 1000,  // 4-bit codes into 16 numbers that the panel carries, for kIQ1 to kIQ3
+  kE4M3 = 1010,   // 8-bit floats; rows: blocks of 32, a float32 scale, then the codes
 };
 
 // How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.

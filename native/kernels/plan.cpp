@@ -74,8 +74,7 @@ PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
   m.num_panels = (n + kPanelRows - 1) / kPanelRows;
   const bool quantized = with_format(m.source, [&]<SourceType S>() {
     m.layout = Format<S>::kLayout;
-    const size_t supers = static_cast<size_t>(k / kGroup / Format<S>::kSuper);
-    m.panel_bytes = round_up(supers * kSuperBytes<S>, 64);
+    m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64);
   });
   if (quantized) return m;
   m.layout = m.source == SourceType::kF16    ? PanelLayout::kF16

@@ -29,7 +29,7 @@ from octavo.graph import (
 )
 
 TILED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "TQ2_0")
-FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0")
+FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0", "E4M3")
 """Of these a few cases each: what differs is how a group is read, not how rows are tiled."""
 QUANTIZED = (*TILED, *FEWER)
 """What products multiply by rows rounded to int8."""

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from octavo import _native
+from octavo.weights.quantized.bits import E4M3
+from octavo.weights.scheme import MADE_SCHEMES
 
 Array = npt.NDArray[np.float32]
 ISA = _native.active_isa()
@@ -36,9 +38,9 @@ def skip_missing(isa: str) -> None:
 
 
 class Weights(NamedTuple):
-    """Rows of one GGUF type: raw bytes [n, row bytes] and what they mean, float32 [n, k]."""
+    """Rows of one type: its id, raw bytes [n, row bytes] and what they mean, float32 [n, k]."""
 
-    type: gguf.GGMLQuantizationType
+    type: int
     raw: npt.NDArray[np.uint8]
     values: Array
 
@@ -49,11 +51,13 @@ OWN = [
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
     *("IQ4_NL", "IQ4_XS", "TQ2_0", "MXFP4"),
 ]
-QUANTIZED = [*OWN, "IQ2_XXS", "IQ3_XXS"]
+# Types that no GGUF file has: what quantized safetensors become.
+MADE = MADE_SCHEMES
+QUANTIZED = [*OWN, "IQ2_XXS", "IQ3_XXS", *MADE]
 TABLE = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 KEPT_OTHERWISE = [*TABLE, "TQ1_0", "NVFP4"]
 FLOATS = ["F32", "F16", "BF16"]
-TYPES = {name: gguf.GGMLQuantizationType[name] for name in (*FLOATS, *QUANTIZED)}
+TYPES = (*FLOATS, *QUANTIZED)
 ALL_TYPES = {t.name: t for t in gguf.GGMLQuantizationType}
 # Bytes of the float16 fields of a block.
 HALVES = {
@@ -73,6 +77,8 @@ SUPER_BLOCKS = [t for t, (elements, _) in gguf.GGML_QUANT_SIZES.items() if eleme
 def random_weights(name: str, n: int, k: int, seed: int = 0, fill: int | None = None) -> Weights:
     """Random bytes (or all `fill`) in every block, with scales of a sane size."""
     rng = np.random.default_rng(seed)
+    if name in MADE:
+        return made_weights(name, n, k, rng, fill)
     kind = ALL_TYPES[name]
     if name in FLOATS:
         values = rng.standard_normal((n, k)).astype(np.float32)
@@ -97,6 +103,22 @@ def random_weights(name: str, n: int, k: int, seed: int = 0, fill: int | None = 
         raw[:, :, at : at + 2] = scale.view(np.uint8).reshape(n, k // block, 2)
     raw = raw.reshape(n, -1)
     return Weights(kind, raw, gguf.quants.dequantize(raw, kind).reshape(n, k))
+
+
+def made_weights(name: str, n: int, k: int, rng: np.random.Generator, fill: int | None) -> Weights:
+    """E4M3: any bytes that are numbers; a scale for 128 columns, in each of their blocks of 32."""
+    scheme = MADE[name]
+    codes = rng.integers(0, 256, (n, k), dtype=np.uint8)
+    if fill is not None:
+        codes[:] = fill
+    codes[codes & 127 == 127] -= 1  # not a number
+    per_block = np.repeat(rng.uniform(-0.02, 0.02, (n, -(-k // 128))).astype(np.float32), 4, axis=1)
+    scales = per_block[:, : k // 32]
+    raw = np.empty((n, k // 32, scheme.block_bytes), np.uint8)
+    raw[:, :, :4] = scales[:, :, None].view(np.uint8)
+    raw[:, :, 4:] = codes.reshape(n, -1, 32)
+    values = E4M3[codes] * np.repeat(scales, 32, axis=1)
+    return Weights(scheme.ggml_type, raw.reshape(n, -1), values)
 
 
 def packed(w: Weights, as_float: bool = False) -> _native.PackedMatrix:
@@ -125,7 +147,8 @@ def assert_product(w: Weights, x: npt.NDArray[np.float64], got: Array) -> None:
 
 
 def columns(name: str) -> list[int]:
-    return [256, 1536] if ALL_TYPES[name] in SUPER_BLOCKS else [32, 96, 576, 640]
+    wide = name not in MADE and ALL_TYPES[name] in SUPER_BLOCKS
+    return [256, 1536] if wide else [32, 96, 576, 640]
 
 
 CASES = [(name, k) for name in QUANTIZED for k in columns(name)]
@@ -223,7 +246,7 @@ def test_every_power_of_mxfp4_is_exact(exponent: int) -> None:
     w = random_weights("MXFP4", 16, 32)
     w.raw[:] &= 0x11  # numbers that the largest power leaves finite
     w.raw.reshape(16, 17)[:, 0] = exponent
-    values = gguf.quants.dequantize(w.raw, w.type)
+    values = gguf.quants.dequantize(w.raw, ALL_TYPES["MXFP4"])
     matrix = _native.PackedMatrix(int(w.type), 16, 32, w.raw.reshape(-1), False)
     got = np.stack([matrix.unpack_row(i) for i in range(16)])
     np.testing.assert_array_equal(got, values)

@@ -122,7 +122,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
         partial(make.int_quantized, symmetric=False),
         "F16",
     ),
-    "ct-fp8": (_compressed("float-quantized", **FLOAT, strategy="channel"), make.fp8, "F16"),
+    "ct-fp8": (_compressed("float-quantized", **FLOAT, strategy="channel"), make.fp8, "E4M3"),
     "ct-mxfp4": (
         _compressed(
             "mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32
@@ -142,8 +142,13 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
         partial(make.fp8, scale="block", block=24),
         "F16",
     ),
-    "fp8": ({"quant_method": "fp8"}, partial(make.fp8, scale="whole"), "F16"),
-    "fbgemm": ({"quant_method": "fbgemm_fp8"}, make.fp8, "F16"),
+    "fp8-block-128": (
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+        partial(make.fp8, scale="block", block=128),
+        "E4M3",
+    ),
+    "fp8": ({"quant_method": "fp8"}, partial(make.fp8, scale="whole"), "E4M3"),
+    "fbgemm": ({"quant_method": "fbgemm_fp8"}, make.fp8, "E4M3"),
     "nf4": (BNB4, partial(make.bnb4, nested=False), "F16"),
     "nf4-double": (BNB4, make.bnb4, "F16"),
     "fp4": (BNB4 | {"bnb_4bit_quant_type": "fp4"}, partial(make.bnb4, kind="fp4"), "F16"),

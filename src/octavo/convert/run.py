@@ -175,7 +175,8 @@ class Conversion:
             or ".ffn_gate_inp" in tensor.name
         ):
             return "F32"
-        wanted = self.scheme or tensor.scheme.name
+        own = tensor.scheme.name if tensor.scheme.name in SCHEMES else "F16"
+        wanted = self.scheme or own
         return "F16" if shape[-1] % SCHEMES[wanted].block_elems else wanted
 
     def _metadata(self, entries: Sequence[TensorEntry]) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.weights.kept import kept_as, kept_bytes
+from octavo.weights.quantized.origins import QuantizedOrigin
 from octavo.weights.scheme import Scheme
-from octavo.weights.tensor import Checkpoint, GroupedTensor, Tensor
+from octavo.weights.tensor import Checkpoint, DerivedTensor, GroupedTensor, Tensor
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,20 @@ def _scheme_uses(checkpoint: Checkpoint) -> tuple[SchemeUse, ...]:
             scheme,
             num_tensors=len(tensors),
             num_elements=sum(tensor.size for tensor in tensors),
-            size_bytes=sum(tensor.num_bytes for tensor in tensors),
+            size_bytes=sum(map(_stored_bytes, tensors)),
             kept_as=kept_as(scheme),
             kept_bytes=sum(map(kept_bytes, tensors)),
         )
         for scheme, tensors in uses.items()
     )
     return tuple(sorted(parts, key=lambda use: -use.size_bytes))
+
+
+def _stored_bytes(tensor: Tensor) -> int:
+    """In the file, which stores some as no scheme does."""
+    if isinstance(tensor, DerivedTensor) and isinstance(tensor.origin, QuantizedOrigin):
+        return sum(part.nbytes for part in tensor.origin.sources)
+    return tensor.num_bytes
 
 
 def _integer(values: Mapping[str, Any], key: str) -> int | None:

@@ -74,8 +74,14 @@ SCHEMES: dict[str, Scheme] = {
 }
 """Every known scheme by name."""
 
-SCHEMES_BY_TYPE: dict[int, Scheme] = {scheme.ggml_type: scheme for scheme in SCHEMES.values()}
-"""Every known scheme by GGML type id."""
+MADE_SCHEMES: dict[str, Scheme] = {"E4M3": Scheme("E4M3", 1010, 32, 36, native=True)}
+"""Schemes that no file has: what quantized safetensors become for backends. native/kernels/panel.h
+tells of their blocks."""
+
+SCHEMES_BY_TYPE: dict[int, Scheme] = {
+    scheme.ggml_type: scheme for scheme in (*SCHEMES.values(), *MADE_SCHEMES.values())
+}
+"""Every known scheme by GGML type id, and those that no file has by ids of their own."""
 
 BLOCK_SIZES: dict[int, tuple[int, int]] = {
     scheme.ggml_type: (scheme.block_elems, scheme.block_bytes) for scheme in SCHEMES.values()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import FormatError, ModelError
-from octavo.weights import Checkpoint, Tensor, dequantize
+from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize
 from octavo.weights.quantized import assemble
 from octavo.weights.safetensors import open_safetensors
 from octavo.weights.tensor import DerivedTensor, GroupedTensor
@@ -111,6 +111,28 @@ def test_fp8_of_any_shape(seed: int, n: int, k: int, scale: str) -> None:
     _check(packed, config | ({"weight_block_size": [16, 16]} if scale == "block" else {}))
 
 
+@settings(max_examples=12, deadline=None)
+@given(SEEDS, st.sampled_from([3, 20, 130]), st.integers(1, 9), st.booleans())
+def test_fp8_stays_8_bits(seed: int, n: int, groups: int, by_block: bool) -> None:
+    scale = "block" if by_block else "row"
+    packed = make.fp8(np.random.default_rng(seed), n, 32 * groups, scale=scale)
+    config: dict[str, Any] = {"quant_method": "fp8"}
+    tensor = _check(packed, config | ({"weight_block_size": [128, 128]} if by_block else {}))
+    assert tensor.scheme.name == "E4M3"
+
+
+@pytest.mark.parametrize(("part", "message"), [("weight", "0x7f, 0xff"), ("scale", "not finite")])
+def test_fp8_that_is_not_a_number_is_refused(part: str, message: str) -> None:
+    parts, _ = make.fp8(np.random.default_rng(0), 4, 64)
+    if part == "weight":
+        parts["weight"][1][2, 3] = 0xFF
+    else:
+        parts["weight_scale"][1][2] = np.inf
+    tensor = _read(parts, {"quant_method": "fp8"})
+    with pytest.raises(FormatError, match=message):
+        _ = tensor.data
+
+
 @settings(max_examples=20, deadline=None)
 @given(SEEDS, st.integers(1, 9), st.integers(1, 70), st.booleans())
 def test_4_bit_codes_of_any_shape(seed: int, n: int, half: int, nested: bool) -> None:
@@ -126,7 +148,8 @@ def test_halves_are_rounded_as_numpy_rounds_them() -> None:
         scales = np.ldexp(np.linspace(1, 2, 64), exponent).astype(np.float32)[:, None]
         tensor = _read(parts | {"weight_scale": ("F32", scales)}, {"quant_method": "fp8"})
         wanted = dequantize(tensor).astype(np.float16)
-        np.testing.assert_array_equal(tensor.data.view(np.float16), wanted.reshape(-1))
+        halves = tensor.origin.blocks(SCHEMES["F16"]).view(np.float16)
+        np.testing.assert_array_equal(halves, wanted.reshape(-1))
 
 
 def _compressed(kind: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -149,6 +172,8 @@ def test_what_compressed_tensors_itself_packs(name: str) -> None:
     expected = dequantize(file.tensor("expected", "expected"))
     rtol = 2**-8 if name == "nvfp4" else 1e-6  # the library gives that in bfloat16
     np.testing.assert_allclose(dequantize(tensor), expected, rtol=rtol)
+    held = dequantize(Tensor("x", tensor.shape, tensor.scheme, tensor.data))
+    np.testing.assert_allclose(held, expected, rtol=max(rtol, 1e-3))
 
 
 def _awq() -> make.Parts:
@@ -258,7 +283,7 @@ def test_scales_beyond_half_precision() -> None:
 
 
 def _wide() -> tuple[make.Parts, dict[str, Any]]:
-    parts, _ = make.fp8(np.random.default_rng(0), 16, 32, scale="whole")
+    parts, _ = make.fp8(np.random.default_rng(0), 16, 33, scale="whole")
     return parts | {"weight_scale": ("F32", np.array([1e9], np.float32))}, {"quant_method": "fp8"}
 
 

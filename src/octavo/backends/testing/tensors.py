@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.weights import SCHEMES, Tensor
+from octavo.weights.scheme import MADE_SCHEMES
 
 _SCALE_FIELDS: dict[str, tuple[int, ...]] = {
     "Q4_1": (0, 2),
@@ -30,9 +31,11 @@ def float_tensor(name: str, array: NDArray[np.float32]) -> Tensor:
 def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """A tensor of any native scheme: scales from -0.1 to 0.1, all else random bytes."""
     rng = np.random.default_rng(seed)
-    known = SCHEMES[scheme]
+    known = SCHEMES.get(scheme) or MADE_SCHEMES[scheme]
     if scheme in ("F32", "F16", "BF16"):
         data = _floats(scheme, rng.uniform(-1, 1, shape).astype(np.float32))
+    elif scheme == "E4M3":
+        data = _float8(rng, shape)
     else:
         blocks = known.num_bytes(shape) // known.block_bytes
         data = rng.integers(0, 256, (blocks, known.block_bytes), np.uint8)
@@ -42,6 +45,15 @@ def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> 
             scales = rng.uniform(-0.1, 0.1, (blocks, 1)).astype(np.float16)
             data[:, offset : offset + 2] = scales.view(np.uint8)
     return Tensor(name, shape, known, np.ascontiguousarray(data).reshape(-1))
+
+
+def _float8(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Blocks of 32 codes that are numbers, and a scale for the whole row."""
+    data = np.empty((*shape[:-1], shape[-1] // 32, 36), np.uint8)
+    data[..., 4:] = rng.integers(0, 127, data[..., 4:].shape) | rng.choice([0, 128], (32,))
+    scales = rng.uniform(-1e-3, 1e-3, (*shape[:-1], 1, 1)).astype(np.float32)
+    data[..., :4] = np.broadcast_to(scales.view(np.uint8), data[..., :4].shape)
+    return data
 
 
 def _floats(scheme: str, array: NDArray[np.float32]) -> NDArray[np.uint8]:

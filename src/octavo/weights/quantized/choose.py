@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.weights.quantized.origins import GROUP, RANGES
-from octavo.weights.scheme import SCHEMES, Scheme
+from octavo.weights.scheme import MADE_SCHEMES, SCHEMES, Scheme
 from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin
 
 HALF = SCHEMES["F16"]
 """Where no block fits: 16 bits a weight."""
+E4M3 = MADE_SCHEMES["E4M3"]
+_E4M3_RUN = 128  # columns that share a scale in its panels
 
 
 def scheme_for(low: int, high: int, group: int, columns: int) -> Scheme:
@@ -23,6 +25,12 @@ def scheme_for(low: int, high: int, group: int, columns: int) -> Scheme:
         if least <= low and high <= most:
             return SCHEMES[name]
     return HALF
+
+
+def e4m3_scheme(columns: int, block: tuple[int, int] | None) -> Scheme:
+    """For 8-bit floats with scales of blocks of rows and columns; None: of rows or of the whole."""
+    fits = block is None or block[1] % _E4M3_RUN == 0 or block[1] >= columns
+    return E4M3 if fits and columns % GROUP == 0 else HALF
 
 
 def order_by_group(spread: NDArray[np.int64], group: int) -> NDArray[np.int32] | None:

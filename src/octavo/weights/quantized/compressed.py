@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_words
-from octavo.weights.quantized.choose import HALF, grouped, integer_range, scheme_for
+from octavo.weights.quantized.choose import e4m3_scheme, grouped, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.fp8 import SCALES, E4m3Origin, block_of, check_scale
 from octavo.weights.quantized.microscaling import packed_floats
@@ -95,7 +95,7 @@ class Compressed:
         else:
             scale.check(SCALES, -(-n // block[0]), -(-k // block[1]))
         origin = E4m3Origin(module, scale, block)
-        return DerivedTensor(f"{module.name}.weight", (n, k), HALF, origin)
+        return DerivedTensor(f"{module.name}.weight", (n, k), e4m3_scheme(k, block), origin)
 
     def _arguments(self, name: str) -> Arguments:
         if self.ignored.match(name):

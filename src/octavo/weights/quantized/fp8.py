@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import FormatError
 from octavo.weights.quantized.bits import E4M3
-from octavo.weights.quantized.choose import HALF
+from octavo.weights.quantized.choose import E4M3 as BLOCKS
+from octavo.weights.quantized.choose import e4m3_scheme
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import Codes, FloatOrigin, Floats
+from octavo.weights.quantized.origins import GROUP, Codes, FloatOrigin, Floats
 from octavo.weights.quantized.parts import FLOATS, Module, Part
+from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import DerivedTensor
 
 SCALES = (*FLOATS, "F8_E8M0")
@@ -48,7 +51,7 @@ class Fp8:
         else:
             check_scale(scale, n)
         origin = E4m3Origin(module, scale, self.block)
-        return DerivedTensor(f"{module.name}.weight", (n, k), HALF, origin)
+        return DerivedTensor(f"{module.name}.weight", (n, k), e4m3_scheme(k, self.block), origin)
 
 
 def check_scale(part: Part, rows: int) -> None:
@@ -78,12 +81,35 @@ class E4m3Origin(FloatOrigin):
 
     def values(self) -> Floats:
         weight = self.module.part(".weight").floats()
+        return weight * self._scales(1)
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        if scheme is not BLOCKS:
+            return super().blocks(scheme)
+        codes = self.module.part(".weight").array().astype(np.uint8, copy=False)
+        n, k = codes.shape
+        scales = self._scales(GROUP)
+        self._check_finite(codes, scales)
+        out = np.empty((n, k // GROUP, BLOCKS.block_bytes), np.uint8)
+        out[:, :, :4].view(np.float32)[:, :, 0] = scales
+        out[:, :, 4:] = codes.reshape(n, -1, GROUP)
+        return out.reshape(-1)
+
+    def _scales(self, run: int) -> Floats:
+        """Of each row and run of so many columns, or what broadcasts to that."""
         scale = self._scale.floats()
         if self._block is None:
-            return weight * (scale.reshape(-1, 1) if scale.ndim else scale)
-        n, k = weight.shape
+            return scale.reshape(-1, 1)
+        n, k = self.module.part(".weight").shape
         by_row = np.repeat(scale, self._block[0], axis=0)[:n]
-        return weight * np.repeat(by_row, self._block[1], axis=1)[:, :k]
+        return by_row[:, np.arange(0, k, run) // self._block[1]]
+
+    def _check_finite(self, codes: NDArray[np.uint8], scales: Floats) -> None:
+        if not np.isfinite(scales).all():
+            raise FormatError(f"{self._scale.where}: scales that are not finite numbers")
+        if any((row & 127 == 127).any() for row in codes):
+            where = self.module.part(".weight").where
+            raise FormatError(f"{where}: weights that are not numbers (0x7f, 0xff)")
 
 
 def read(fields: Fields) -> Fp8:

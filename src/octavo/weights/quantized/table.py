@@ -8,7 +8,7 @@
 | gptq, desc_act | the same, columns of a group spread over the row | the same, columns reordered |
 | compressed-tensors pack-quantized | 2 to 8-bit integers | as gptq |
 | compressed-tensors int-quantized | int8 | Q8_0 (symmetric), else F16 |
-| compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | F16 |
+| compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | E4M3, exactly |
 | compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | F16 |
 | bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
