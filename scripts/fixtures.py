@@ -158,6 +158,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek-v2": ("DeepseekV2", {**_LATENT, "q_lora_rank": 24, **_V2_ROUTES}),
     "deepseek-v2-lite": ("DeepseekV2", {**_LATENT, "q_lora_rank": None, "topk_method": "greedy"}),
     "deepseek-v3": ("DeepseekV3", {**_LATENT, "q_lora_rank": 24, **_V3_ROUTES}),
+    "bitnet": ("BitNet", {}),
     "llama-bias": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-yarn": (
         "Llama",

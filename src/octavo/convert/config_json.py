@@ -19,6 +19,7 @@ _ACTIVATIONS = {
     "gelu": "gelu_pytorch_tanh",
     "gelu_erf": "gelu",
     "relu": "relu",
+    "relu2": "relu2",
 }
 _GPT2 = {
     "hidden_size": "n_embd",

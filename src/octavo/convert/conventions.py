@@ -88,6 +88,8 @@ CONVENTIONS: Mapping[str, Conventions] = {
     ),
     "falcon": Conventions("falcon", "FalconForCausalLM", by_head=True),
     "opt": Conventions("opt", "OPTForCausalLM"),
+    "bitnet": Conventions("bitnet", "BitNetForCausalLM"),  # the first ones, with SiLU
+    "bitnet-b1.58": Conventions("bitnet-b1.58", "BitNetForCausalLM", json_type="bitnet"),
 }
 """Keyed by ModelConfig.architecture, the family key of models/registry.py."""
 
@@ -141,7 +143,8 @@ def conventions_of(config: ModelConfig, checkpoint: Checkpoint) -> Conventions:
     elif config.mixture is not None or config.latent is not None:
         found = MIXTURES.get(_mixture_type(config))
     else:
-        found = CONVENTIONS.get(config.architecture)
+        squared = config.architecture == "bitnet" and config.activation == "relu2"
+        found = CONVENTIONS.get("bitnet-b1.58" if squared else config.architecture)
     if found is None:
         known = ", ".join(sorted({*CONVENTIONS, *MIXTURES, *ENCODERS}))
         raise UnsupportedError(

@@ -175,6 +175,7 @@ _OWN: Mapping[str, Callable[[ModelConfig, Names], Keys]] = {
     "gptneox": _gptneox,
     "falcon": _falcon,
     "opt": _opt,
+    "bitnet": lambda c, names: {"attention_bias": _biased(names)},
     "gptoss": _gptoss,
     "deepseek2": _deepseek,
 }

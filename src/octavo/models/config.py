@@ -113,7 +113,7 @@ class ModelConfig:
     logit_scale: float = 1.0
     parallel_blocks: bool = False  # attention and MLP read the same input (gpt-neox)
     ropeless_layers: tuple[bool, ...] = ()  # per layer; empty: all rotate
-    activation: str = "silu"  # or "gelu" (tanh), "gelu_erf", "relu"
+    activation: str = "silu"  # or "gelu" (tanh), "gelu_erf", "relu", "relu2" (squared)
     norm_kind: str = "rms"  # or "layer"
     mixture: MixtureConfig | None = None
     latent: LatentConfig | None = None  # head_dim is then that of queries, and num_kv_heads is 1

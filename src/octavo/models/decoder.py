@@ -171,12 +171,14 @@ class Decoder:
         biased: bool | None = False,
         qk_norm: Literal["head", "full"] | None = None,
         sinks: bool = False,
+        sub_norm: str | None = None,
     ) -> Value:
         """Projections, rotation, cache write, attention and output projection.
 
         rotary: None leaves positions out. biased: whether q, k and v have biases; None takes them
         where the file has them. qk_norm: RMS norm of queries and keys, each head on its own or over
-        all heads together. sinks: whether each head has one.
+        all heads together. sinks: whether each head has one. sub_norm: the norm before the output
+        projection, where there is one.
         """
         c, g = self.config, self.graph
         q = self._project(x, "attn_q", c.num_heads * c.head_dim, biased)
@@ -191,14 +193,21 @@ class Decoder:
         g.kv_write(k, v, KvWriteAttrs(self._layer, c.num_kv_heads, c.head_dim))
         taking = self.weight(f"blk.{self._layer}.attn_sinks.weight", c.num_heads) if sinks else None
         y = g.attention(q, self._attention_attrs(), taking)
+        if sub_norm is not None:
+            y = self.norm(y, sub_norm, c.num_heads * c.head_dim)
         return self._project(y, "attn_output", c.hidden_size, None if biased is None else False)
 
-    def gated_mlp(self, x: Value, *, biased: bool | None = False) -> Value:
-        """down(activation(gate(x)) * up(x))."""
+    def gated_mlp(
+        self, x: Value, *, biased: bool | None = False, sub_norm: str | None = None
+    ) -> Value:
+        """down(activation(gate(x)) * up(x)); sub_norm: the norm before down, where there is one."""
         c, g = self.config, self.graph
         gate = self._project(x, "ffn_gate", c.intermediate_size, biased)
         up = self._project(x, "ffn_up", c.intermediate_size, biased)
-        return self._project(g.mul(self._active(gate), up), "ffn_down", c.hidden_size, biased)
+        y = g.mul(self._active(gate), up)
+        if sub_norm is not None:
+            y = self.norm(y, sub_norm, c.intermediate_size)
+        return self._project(y, "ffn_down", c.hidden_size, biased)
 
     def mixture(self, x: Value, *, biased: bool = False) -> Value:
         """A router's choice of experts, each a gated MLP; besides them the shared ones, if there
@@ -296,6 +305,9 @@ class Decoder:
     def _active(self, x: Value) -> Value:
         """By the config's activation."""
         g = self.graph
+        if self.config.activation == "relu2":
+            positive = g.relu(x)
+            return g.mul(positive, positive)
         by_name = {"gelu": g.gelu, "gelu_erf": g.gelu_erf, "relu": g.relu}
         return by_name.get(self.config.activation, g.silu)(x)
 

@@ -21,6 +21,7 @@ _ACTIVATIONS = {
     "gelu_fast": "gelu",
     "gelu": "gelu_erf",
     "relu": "relu",
+    "relu2": "relu2",
 }
 
 

@@ -10,6 +10,7 @@ from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
 from octavo.models import (
     bert,
+    bitnet,
     cohere2,
     deepseek,
     falcon,
@@ -121,6 +122,13 @@ FAMILIES: tuple[Family, ...] = (
         deepseek.fit,
     ),
     Family("falcon", ("falcon",), ("falcon",), falcon.adjust, falcon.build, falcon.fit),
+    Family(
+        "bitnet",
+        ("bitnet-b1.58", "bitnet-25", "bitnet"),
+        ("bitnet",),
+        bitnet.adjust,
+        bitnet.build,
+    ),
     Family("bert", ("bert",), ("bert",), bert.adjust, bert.build, bert.fit),
     Family(
         "xlm-roberta",

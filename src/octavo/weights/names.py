@@ -187,6 +187,14 @@ FAMILIES: dict[str, FamilyNames] = {
             ("ln_f.", "model.norm."),
         ),
     ),
+    "bitnet": FamilyNames(
+        {
+            **_LLAMA.layer,
+            "self_attn.attn_sub_norm": "attn_sub_norm",
+            "mlp.ffn_sub_norm": "ffn_sub_norm",
+        },
+        may_bias=frozenset(_ATTENTION),
+    ),
     "qwen3": FamilyNames(
         {**_LLAMA.layer, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
     ),

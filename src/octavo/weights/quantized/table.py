@@ -12,11 +12,13 @@
 | compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | F16 |
 | bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
+| bitnet | -1, 0 and 1 in two bits, a scale a matrix | TQ2_0, exactly |
 | mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1, powers of two of 32 | MXFP4, exactly |
 
 "Exactly": the integers are kept, and the scales are in half precision as in the file. A scale that
 the file has in bfloat16 or float32 is rounded to half precision (1 part in 2048 at most, above
-6e-5); F16 rounds each weight likewise. Groups that are no multiple of 32 columns become F16.
+6e-5); F16 rounds each weight likewise. Groups that are no multiple of 32 columns become F16, rows
+of -1, 0 and 1 that are no multiple of 256 become Q4_0.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from octavo.weights.quantized import awq, bitsandbytes, compressed, fp8, gptq, mxfp4
+from octavo.weights.quantized import awq, bitnet, bitsandbytes, compressed, fp8, gptq, mxfp4
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.parts import Module
 from octavo.weights.tensor import DerivedTensor
@@ -57,5 +59,6 @@ METHODS: Mapping[str, Callable[[Fields], Method]] = {
     "fbgemm_fp8": fp8.read_fbgemm,
     "bitsandbytes": bitsandbytes.read,
     "mxfp4": mxfp4.read,
+    "bitnet": bitnet.read,
 }
 """By quant_method. Each reads the config and refuses what it does not know."""
