@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,16 +34,23 @@ const Format& format_of(uint32_t type, size_t columns) {
   return *format;
 }
 
-// f(row) for every row, on several threads. Rows do not depend on each other.
+// f(row) for every row, on several threads. Rows do not depend on each other. Where the system
+// gives no further thread, the calling one does the rest.
 void for_rows(size_t rows, int threads, const std::function<void(size_t)>& f) {
   const size_t share = std::max<size_t>(1, (rows + threads - 1) / std::max(threads, 1));
+  const auto run = [&](size_t start, size_t stop) {
+    for (size_t row = start; row < std::min(stop, rows); ++row) f(row);
+  };
   std::vector<std::thread> workers;
-  for (size_t start = share; start < rows; start += share) {
-    workers.emplace_back([&, start] {
-      for (size_t row = start; row < std::min(start + share, rows); ++row) f(row);
-    });
+  size_t start = share;
+  try {
+    for (; start < rows; start += share) {
+      workers.emplace_back([&run, start, share] { run(start, start + share); });
+    }
+  } catch (const std::system_error&) {
+    run(start, rows);
   }
-  for (size_t row = 0; row < std::min(share, rows); ++row) f(row);
+  run(0, share);
   for (std::thread& worker : workers) worker.join();
 }
 

@@ -59,9 +59,10 @@ def test_methods(method: str, tmp_path: Path):
     written = quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", method))
     found = open_checkpoint(tmp_path / "m.gguf")
     assert found.tensors["blk.0.attn_q.weight"].scheme.name == "Q4_0"
-    assert found.tensors["token_embd.weight"].scheme.name == "Q8_0"  # no room for Q6_K in 64
+    assert found.tensors["token_embd.weight"].scheme.name == "Q5_0"  # no room for Q4_K in 64
+    assert found.tensors["output.weight"].scheme.name == "Q8_0"  # nor for Q6_K
     assert found.tensors["blk.0.attn_norm.weight"].scheme.name == "F32"
-    assert written.fallbacks == {"Q6_K -> Q8_0": 2}
+    assert written.fallbacks == {"Q4_K -> Q5_0": 1, "Q6_K -> Q8_0": 1}
     assert written.size_bytes == (tmp_path / "m.gguf").stat().st_size
     assert divergence(tmp_path / "m.gguf", LLAMA) < 0.5
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]

@@ -42,8 +42,8 @@ class Forward:
             )
         self.graph, self._expand = graph, expand
         self.tokens: Ints = np.array(windows, np.int32).reshape(-1)
-        self._length = len(windows[0])
-        self.positions: Ints = np.tile(np.arange(self._length, dtype=np.int32), len(windows))
+        self.window = len(windows[0])
+        self.positions: Ints = np.tile(np.arange(self.window, dtype=np.int32), len(windows))
         self._cache: tuple[Floats, Floats] | None = None
 
     def run(self, supply: Supply, watch: Watch | None = None) -> None:
@@ -104,8 +104,8 @@ class Forward:
         assert self._cache is not None
         k, v = (part.reshape(len(part), attrs.num_kv_heads, -1) for part in self._cache)
         out = np.empty_like(q)
-        for start in range(0, len(q), self._length):
-            rows = slice(start, start + self._length)
+        for start in range(0, len(q), self.window):
+            rows = slice(start, start + self.window)
             places = self.positions[rows]
             out[rows] = ops.attend(q[rows], k[rows], v[rows], places, attrs, sinks)
         return out

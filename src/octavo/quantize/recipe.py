@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from octavo.errors import InvalidParameterError
 from octavo.weights import SCHEMES, Scheme, Tensor
 
-MATRIX_TABLES = ("token_embd.weight", "output.weight")
-"""Few numbers decide each token here: these get more bits than the layers."""
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+"""The head decides each token: it gets more bits than the layers, and so does an embedding that is
+the head as well."""
 KEPT = ("position_embd.weight", "token_types.weight")
 """Small, and llama.cpp wants them in float32."""
 KEPT_PARTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "attn_kv_b", "rope_freqs", "rope_factors")
@@ -18,33 +19,47 @@ KEPT_PARTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "attn_kv_b", "rope_freqs", "
 
 @dataclass(frozen=True)
 class Recipe:
-    """body: of the layers' matrices. tables: of the embedding and the head. group: columns that
+    """body: of the layers' matrices. tables: of an embedding that is the head as well. apart: of
+    embedding and head where they are two tensors; None for both as `tables`. group: columns that
     share a scale, where that is not the format's own affair; rows that are no multiple of it are
     left in 16 bits then."""
 
     name: str
     body: str
     tables: str
+    apart: tuple[str, str] | None = None
     group: int | None = None
+
+    def wanted(self, name: str, apart: bool) -> str:
+        """The format of a matrix, if it fits. apart: whether there are two tables."""
+        if name not in (EMBEDDING, HEAD):
+            return self.body
+        return self.apart[name == HEAD] if apart and self.apart else self.tables
+
+
+FOUR = ("Q4_K", "Q6_K")
+"""An embedding is read a row at a time and its errors meet no others: four bits do."""
+FIVE = ("Q4_K", "Q5_K")
+"""With layers in five bits: together as large as a file of Q4_K_M."""
 
 
 RECIPES: Mapping[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("q4_0", "Q4_0", "Q6_K"),
-        Recipe("q4_1", "Q4_1", "Q6_K"),
+        Recipe("q4_0", "Q4_0", "Q6_K", FOUR),
+        Recipe("q4_1", "Q4_1", "Q6_K", FIVE),
         Recipe("q5_0", "Q5_0", "Q6_K"),
         Recipe("q5_1", "Q5_1", "Q6_K"),
         Recipe("q8_0", "Q8_0", "Q8_0"),
-        Recipe("q4_k", "Q4_K", "Q6_K"),
+        Recipe("q4_k", "Q4_K", "Q6_K", FOUR),
         Recipe("q5_k", "Q5_K", "Q6_K"),
         Recipe("q6_k", "Q6_K", "Q6_K"),
-        Recipe("int4-g32", "Q4_1", "Q6_K"),
+        Recipe("int4-g32", "Q4_1", "Q6_K", FIVE),
         Recipe("int4-g128", "Q4_0", "Q6_K", group=128),
         Recipe("int8", "Q8_0", "Q8_0"),
-        Recipe("mxfp4", "MXFP4", "Q6_K"),
+        Recipe("mxfp4", "MXFP4", "Q6_K", FOUR),
         Recipe("ternary", "TQ2_0", "Q6_K"),
-        Recipe("mixed", "Q4_K", "Q6_K"),
+        Recipe("mixed", "Q4_K", "Q6_K", FOUR),
     )
 }
 """What a GGUF file gets by --scheme. "mixed" starts from this and chooses by measured errors."""
@@ -85,14 +100,15 @@ def is_quantized(tensor: Tensor) -> bool:
     return not any(part in name.split(".") for part in KEPT_PARTS)
 
 
-def scheme_of(tensor: Tensor, recipe: Recipe, chosen: Mapping[str, str]) -> Scheme:
-    """The format of a tensor. chosen: by name, before the recipe's own.
+def scheme_of(tensor: Tensor, recipe: Recipe, chosen: Mapping[str, str], *, apart: bool) -> Scheme:
+    """The format of a tensor. chosen: by name, before the recipe's own. apart: whether embedding
+    and head are two tensors.
 
     Rows that a format cannot hold get the next one that can.
     """
     if not is_quantized(tensor):
         return SCHEMES["F32"]
-    wanted = recipe.tables if tensor.name in MATRIX_TABLES else recipe.body
+    wanted = recipe.wanted(tensor.name, apart)
     if wanted == recipe.body and recipe.group and tensor.shape[-1] % recipe.group:
         return SCHEMES["F16"]
     return fitting(chosen.get(tensor.name, wanted), tensor.shape[-1])

@@ -18,11 +18,12 @@ from octavo.machine import num_threads
 from octavo.quantize.calibration import calibration_text, calibration_windows
 from octavo.quantize.folder import write_compressed
 from octavo.quantize.forward import Forward
-from octavo.quantize.gptq import gptq, inverse_factor
+from octavo.quantize.gptq import gptq, moments_factor
+from octavo.quantize.inputs import mean_square, tempered
 from octavo.quantize.mixing import Choice, choose
-from octavo.quantize.recipe import Recipe, is_quantized, recipe_named, scheme_of
+from octavo.quantize.recipe import EMBEDDING, HEAD, Recipe, is_quantized, recipe_named, scheme_of
 from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
-from octavo.quantize.scaling import observe, tempered
+from octavo.quantize.scaling import groups_of, observe
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import SourceModel
 from octavo.weights import Scheme
@@ -115,9 +116,11 @@ class _Job:
 
     def _plan(self) -> None:
         """A format for each tensor."""
+        tensors = self.source.checkpoint.tensors
+        self.apart = EMBEDDING in tensors and HEAD in tensors
         self.entries = [
-            TensorEntry(name, t.shape, scheme_of(t, self.recipe, self.types))
-            for name, t in self.source.checkpoint.tensors.items()
+            TensorEntry(name, t.shape, scheme_of(t, self.recipe, self.types, apart=self.apart))
+            for name, t in tensors.items()
         ]
         self.schemes = {entry.name: entry.scheme for entry in self.entries}
 
@@ -143,6 +146,8 @@ class _Job:
             self.source.checkpoint, text, self.options.tokens, self.options.window
         )
         forward = Forward(self.source.graph(), windows, self.source.expand)
+        if self.options.method == "gptq" and not mixed:
+            return forward
         scale = "awq" in self.options.method
         observed = observe(
             self.source,
@@ -193,13 +198,16 @@ class _Job:
     def _by_layers(self, sink: Sink, forward: Forward) -> None:
         """Products in their order, each with inputs that quantized weights before it have made."""
         last: tuple[Value, Floats] | None = None
+        groups = groups_of(forward.graph)
 
         def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
             nonlocal last
             name, source_value = weight.name, node.inputs[0]
             assert source_value is not None
             part, scheme = self.source.parts.get(name), self._scheme_of_part(name)
-            if name in ("output.weight", "token_embd.weight"):
+            self._importance.setdefault(name, mean_square(tempered(x)))
+            head = node.output is forward.graph.output or name in (EMBEDDING, HEAD)
+            if head and (name == EMBEDDING or scheme is None):
                 return None
             if part is None or scheme is None:
                 return self.source.expand(name)
@@ -207,12 +215,13 @@ class _Job:
             if sink.has_rows(part.stored, part.stop):
                 return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
             if last is None or last[0] is not source_value:
-                seen = tempered(x)
-                last = source_value, inverse_factor(seen.T @ seen)
+                group = [self.source.expand(own) for own in groups[source_value]]
+                factor = moments_factor(tempered(x), forward.window, group, scheme, self.threads)
+                last = source_value, factor
             blocks = gptq(self.source.expand(name), last[1], scheme, self.threads)
             sink.write(part.stored, blocks, part.start, part.stop)
             self._report(name, shape[0] * shape[1])
-            return expanded(blocks, shape, scheme)
+            return None if head else expanded(blocks, shape, scheme)
 
         forward.run(supply)
 
@@ -271,8 +280,7 @@ class _Job:
         matrices = [entry for entry in self.entries if is_quantized(tensors[entry.name])]
         fallbacks = Counter[str]()
         for entry in matrices:
-            tables = entry.name in ("token_embd.weight", "output.weight")
-            wanted = self.recipe.tables if tables else self.recipe.body
+            wanted = self.recipe.wanted(entry.name, self.apart)
             wanted = self.types.get(entry.name, wanted)
             if entry.scheme.name != wanted:
                 fallbacks[f"{wanted} -> {entry.scheme.name}"] += 1

@@ -9,7 +9,7 @@ that share a KV head).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,15 @@ import numpy as np
 from octavo.backends.base import Floats
 from octavo.graph import AttentionAttrs, Graph, KvWriteAttrs, Node, Op, Value
 from octavo.quantize.forward import Forward
+from octavo.quantize.inputs import apart, mean_square, tempered
 from octavo.quantize.mixing import ladder, measure
 from octavo.quantize.rounding import expanded, rounded
 from octavo.quantize.source import SourceModel
 from octavo.weights import Scheme
 
-STEPS = 11
-"""Exponents tried, from 0 (no scaling) to 1."""
-ROWS, TOKENS = 64, 256
+EXPONENTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+"""Tried; 0 is no scaling. Where some columns are always large, as in Qwen2, a little is best."""
+ROWS, TOKENS = 64, 512
 """Rows of a weight and tokens that errors are measured on."""
 
 
@@ -62,20 +63,21 @@ def observe(
     into `source`; with errors, measure what each format would cost each weight. scheme_of: the
     format a weight will get, None if it stays float."""
     graph, observed = forward.graph, Observed()
-    groups, folds = _groups(graph), folds_of(graph) if scale else {}
+    groups, folds = groups_of(graph), folds_of(graph) if scale else {}
     columns: dict[str, Floats] = {}
     rows: dict[str, Floats] = {}
 
     def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
         progress(weight.name)
         x = tempered(x)
-        observed.importance[weight.name] = np.mean(x * x, axis=0) + np.float32(1e-12)
+        observed.importance[weight.name] = mean_square(x)
         source_value = node.inputs[0]
         assert source_value is not None
         group = groups[source_value]
         if source_value in folds and weight.name == group[-1]:
             fold = folds[source_value]
-            factor = _best_factor(source, group, scheme_of, fold, x, threads)
+            pairs = [(source.expand(name), scheme_of(name)) for name in group]
+            factor = _best_factor(pairs, fold, x, forward.window, threads)
             columns.update(dict.fromkeys(group, _spread(factor, fold.spread)))
             for name in (fold.weight, fold.bias):
                 if name is not None:
@@ -96,19 +98,7 @@ def observe(
     return observed
 
 
-def tempered(x: Floats) -> Floats:
-    """Inputs [T, K] for statistics: a token of more than twice the median size counts as one of
-    that. The first token of a text can be a thousand times as large as all others (Sun et al.
-    2024), and would be all that is seen; what matters of it is its relative error, as of any."""
-    size = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
-    most = 2 * np.median(size)
-    if not (size > most).any():
-        return x
-    result: Floats = x * np.minimum(np.float32(1), most / np.maximum(size, np.float32(1e-30)))
-    return result.astype(np.float32)
-
-
-def _groups(graph: Graph) -> dict[Value, list[str]]:
+def groups_of(graph: Graph) -> dict[Value, list[str]]:
     """The weights that multiply each value, in order."""
     groups: dict[Value, list[str]] = {}
     for node in graph.nodes:
@@ -169,27 +159,28 @@ def _linear_fold(
 
 
 def _best_factor(
-    source: SourceModel,
-    group: list[str],
-    scheme_of: Callable[[str], Scheme | None],
+    pairs: Sequence[tuple[Floats, Scheme | None]],
     fold: Fold,
     x: Floats,
+    window: int,
     threads: int,
 ) -> Floats:
-    """The power of the inputs' mean size that costs least on some rows and tokens; one factor for
-    each input that `fold` can take."""
-    size = _mean_size(x, fold.spread)
-    power = np.mean(x * x, axis=0) + np.float32(1e-12)
-    some = _some_tokens(x)
-    pairs = [(_some_rows(source.expand(name)), scheme_of(name)) for name in group]
-    best, least = np.ones_like(size), np.inf
-    for step in range(STEPS):
-        factor = _factor(size, step / (STEPS - 1))
+    """The power of the inputs' mean size that costs least, one factor for each input that `fold`
+    can take. pairs: the weights that read x and their formats.
+
+    Sizes come from some windows of x and costs from the others, so that no factor is taken that
+    only suits what it was made from. A weight's error counts relative to its outputs: keys and
+    values are small beside queries and matter as much.
+    """
+    seen, left = apart(x, window)
+    size, power, some = _mean_size(seen, fold.spread), mean_square(seen), _some_tokens(left)
+    rows = [(_some_rows(weight), scheme) for weight, scheme in pairs if scheme is not None]
+
+    def cost(factor: Floats) -> float:
         wide = _spread(factor, fold.spread)
-        cost = sum(_error(w, s, some, power, wide, threads) for w, s in pairs if s is not None)
-        if cost < least:
-            best, least = factor, cost
-    return best
+        return sum(_error(w, s, some, power, wide, threads) for w, s in rows)
+
+    return min((_factor(size, exponent) for exponent in EXPONENTS), key=cost)
 
 
 def _mean_size(x: Floats, spread: tuple[int, int] | None) -> Floats:
@@ -233,9 +224,10 @@ def _some_rows(weight: Floats) -> Floats:
 def _error(
     weight: Floats, scheme: Scheme, x: Floats, power: Floats, factor: Floats, threads: int
 ) -> float:
-    """Squared error of the products with some inputs."""
+    """Squared error of the products with some inputs, over their own squares."""
     importance = (power / (factor * factor)).astype(np.float32)
     scaled = weight * factor
     blocks = rounded(scaled, scheme, importance, threads)
     off = (expanded(blocks, weight.shape, scheme) - scaled) / factor
-    return float(np.square(x @ off.T).sum(dtype=np.float64))
+    whole = float(np.square(x @ weight.T).sum(dtype=np.float64)) or 1.0
+    return float(np.square(x @ off.T).sum(dtype=np.float64)) / whole
