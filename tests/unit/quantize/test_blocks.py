@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import FormatError
-from octavo.quantize.gptq import gptq, inverse_factor
+from octavo.quantize.gptq import gptq, upper_factor
+from octavo.quantize.inputs import tempered
 from octavo.quantize.rounding import WRITTEN, expanded, rounded
-from octavo.quantize.scaling import tempered
 from octavo.weights import SCHEMES
 
 gguf = pytest.importorskip("gguf")
@@ -104,15 +104,6 @@ def correlated(columns: int, tokens: int = 1024, seed: int = 1) -> np.ndarray:
     return (rng.standard_normal((tokens, columns // 4)) @ mix + noise).astype(np.float32)
 
 
-def test_the_factor_is_of_the_inverse():
-    x = correlated(300)
-    hessian = x.T @ x
-    factor = inverse_factor(hessian, damping=0.01).astype(np.float64)
-    damped = hessian + 0.01 * np.trace(hessian) / 300 * np.eye(300)
-    assert np.allclose(np.triu(factor), factor)
-    np.testing.assert_allclose(factor.T @ factor @ damped, np.eye(300), atol=1e-3)
-
-
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q4_K", "Q6_K", "MXFP4"])
 def test_gptq_makes_smaller_errors_of_products(name: str):
     w, x, scheme = weights(24), correlated(512), SCHEMES[name]
@@ -122,13 +113,7 @@ def test_gptq_makes_smaller_errors_of_products(name: str):
         return rms(held_out @ (read_by_gguf(blocks, name, w.shape) - w).T)
 
     nearest = error(rounded(w, scheme, None, 1))
-    assert error(gptq(w, inverse_factor(x.T @ x), scheme, 2)) < 0.75 * nearest
-
-
-def test_gptq_without_correlation_is_rounding():
-    w, scheme = weights(), SCHEMES["Q4_0"]
-    blocks = gptq(w, inverse_factor(np.eye(512, dtype=np.float32)), scheme, 1)
-    np.testing.assert_array_equal(blocks, rounded(w, scheme, np.ones(512, np.float32), 1))
+    assert error(gptq(w, upper_factor(x.T @ x, 0.01), scheme, 2)) < 0.75 * nearest
 
 
 def test_one_huge_token_does_not_hide_the_others():
