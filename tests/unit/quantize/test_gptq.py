@@ -85,7 +85,7 @@ def test_damping_grows_where_tokens_are_few():
     weight = np.random.default_rng(0).normal(size=(32, 256)).astype(np.float32)
     few = best_damping(inputs(80, 256, 256), 8, [weight], Q4_0, 1)
     many = best_damping(inputs(3000, 256, 30), 16, [weight], Q4_0, 1)
-    assert few == max(DAMPINGS)
+    assert few > many
     assert many == min(DAMPINGS)
 
 
