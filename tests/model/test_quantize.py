@@ -102,7 +102,7 @@ def test_factors_leave_the_model_as_it_is(folder: Path):
     source = SourceModel(folder)
     graph = source.graph()
     before = logits(source, WINDOWS[0])
-    forward = Forward(graph, WINDOWS, source.expand)
+    forward = Forward(graph, WINDOWS, source.expand, source.lookup)
     observe(source, forward, lambda _: SCHEMES["Q4_0"], 1, scale=True, progress=lambda _: None)
     assert source.columns
     assert folds_of(graph)
@@ -112,7 +112,7 @@ def test_factors_leave_the_model_as_it_is(folder: Path):
         results[value.name] = x
         return x
 
-    Forward(graph, WINDOWS[:1], source.expand).run(
+    Forward(graph, WINDOWS[:1], source.expand, source.lookup).run(
         lambda node, weight, x: source.expand(weight.name), keep
     )
     np.testing.assert_allclose(results[graph.output.name], before, atol=2e-4)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.backends.base import Floats, Ints
 from octavo.backends.reference import ops
@@ -21,6 +22,8 @@ Supply = Callable[[Node, Value, Floats], Floats | None]
 with. None ends the run."""
 Expand = Callable[[str], Floats]
 """A tensor's numbers by name."""
+Lookup = Callable[[str, NDArray[np.signedinteger[Any]]], Floats]
+"""Some of its rows."""
 Watch = Callable[[Value, Floats], Floats]
 """Called with every result; what it returns takes its place."""
 
@@ -33,14 +36,16 @@ RUN = frozenset(
 class Forward:
     """windows: token ids of sequences that do not see each other, all of one length."""
 
-    def __init__(self, graph: Graph, windows: Sequence[Sequence[int]], expand: Expand) -> None:
+    def __init__(
+        self, graph: Graph, windows: Sequence[Sequence[int]], expand: Expand, lookup: Lookup
+    ) -> None:
         unknown = sorted({node.op.value for node in graph.nodes if node.op not in RUN})
         if unknown:
             raise UnsupportedError(
                 f"quantize: calibration cannot run the operators {', '.join(unknown)}; use the"
                 " method rtn, which needs none"
             )
-        self.graph, self._expand = graph, expand
+        self.graph, self._expand, self._lookup = graph, expand, lookup
         self.tokens: Ints = np.array(windows, np.int32).reshape(-1)
         self.window = len(windows[0])
         self.positions: Ints = np.tile(np.arange(self.window, dtype=np.int32), len(windows))
@@ -64,8 +69,7 @@ class Forward:
             table = node.inputs[1]
             assert table is not None
             places = self.tokens if node.op is Op.EMBED else self.positions + attrs.offset
-            rows: Floats = self._expand(table.name)[places]
-            return rows
+            return self._lookup(table.name, places)
         if node.op is Op.LINEAR:
             return self._linear(node, results, supply)
         x: list[Any] = [value and self._operand(value, results) for value in node.inputs]

@@ -24,9 +24,9 @@ DAMPINGS = (0.1, 0.3, 1.0)
 """Tried: parts of the mean of the diagonal, added to it. As many inputs as a weight has columns
 leave most of their second moments to chance; following those makes the product worse on any other
 text. So the one is taken that does best on inputs left out."""
-SAMPLE, COLUMNS = 64, 2048
-"""Rows of a group's weights and about how many columns this is tried on."""
-PANEL, LEAF, ROWS = 512, 64, 16384
+SAMPLE, COLUMNS = 32, 2048
+"""About how many rows of a weight and how many columns this is tried on."""
+PANEL, LEAF = 512, 64
 
 
 def upper_factor(hessian: Floats, damping: float) -> Floats:
@@ -79,7 +79,7 @@ def moments_factor(
     x: Floats, window: int, weights: Sequence[Floats], scheme: Scheme, threads: int
 ) -> Floats:
     """`upper_factor` of the second moments of inputs x [T, K], windows of `window` tokens, with
-    the damping that is best for some rows of `weights` on windows left out."""
+    the damping that is best for `weights`, some rows of those it is for, on windows left out."""
     return upper_factor(x.T @ x, best_damping(x, window, weights, scheme, threads))
 
 
@@ -92,7 +92,7 @@ def best_damping(
     rest, left = (part[:, columns] for part in apart(x, window))
     rest = rest[::tokens]
     hessian = rest.T @ rest
-    some = [_some_rows(weight, SAMPLE // len(weights))[:, columns] for weight in weights]
+    some = [np.ascontiguousarray(weight[:, columns]) for weight in weights]
     sizes = [float(np.square(left @ w.T).sum(dtype=np.float64)) or 1.0 for w in some]
 
     def loss(damping: float) -> float:
@@ -112,26 +112,14 @@ def _some_columns(columns: int, block: int) -> tuple[NDArray[np.intp], int]:
     return blocks[::step].reshape(-1), step
 
 
-def _some_rows(weight: Floats, count: int) -> Floats:
-    return np.ascontiguousarray(weight[:: max(1, len(weight) // count)])
-
-
 def gptq(weight: Floats, factor: Floats, scheme: Scheme, threads: int) -> Bytes:
     """The blocks [N, row bytes] of weight [N, K]. factor: `upper_factor` of the inputs' moments.
 
     A scale counts an error in a column by what the columns after it cannot make good: the square
-    of the factor's diagonal. Rows do not depend on each other and go some at a time.
+    of the factor's diagonal.
     """
-    rows, columns = weight.shape
-    out = np.empty((rows, columns // scheme.block_elems * scheme.block_bytes), np.uint8)
-    for start in range(0, rows, ROWS):
-        some = slice(start, start + ROWS)
-        _gptq_rows(weight[some], factor, scheme, threads, out[some])
-    return out
-
-
-def _gptq_rows(weight: Floats, factor: Floats, scheme: Scheme, threads: int, out: Bytes) -> None:
     (rows, columns), block, size = weight.shape, scheme.block_elems, scheme.block_bytes
+    out = np.empty((rows, columns // block * size), np.uint8)
     errors = np.zeros((rows, columns), np.float32)
     scrap, blocks = np.empty((rows, block), np.float32), np.empty((rows, size), np.uint8)
     importance = _importance(factor)
@@ -147,6 +135,7 @@ def _gptq_rows(weight: Floats, factor: Floats, scheme: Scheme, threads: int, out
             gptq_blocks(numbers, 0, inverse, part, scheme.ggml_type, scrap, blocks, threads)
             out[:, at // block * size : (at // block + 1) * size] = blocks
             errors[:, own] = weight[:, own] - expanded(blocks, (rows, block), scheme)
+    return out
 
 
 def _importance(factor: Floats) -> Floats:

@@ -18,14 +18,14 @@ from octavo.machine import num_threads
 from octavo.quantize.calibration import calibration_text, calibration_windows
 from octavo.quantize.folder import write_compressed
 from octavo.quantize.forward import Forward
-from octavo.quantize.gptq import gptq, moments_factor
+from octavo.quantize.gptq import SAMPLE, gptq, moments_factor
 from octavo.quantize.inputs import mean_square, tempered
 from octavo.quantize.mixing import Choice, choose
 from octavo.quantize.recipe import EMBEDDING, HEAD, Recipe, is_quantized, recipe_named, scheme_of
 from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
 from octavo.quantize.scaling import groups_of, observe
 from octavo.quantize.sink import Sink
-from octavo.quantize.source import SourceModel
+from octavo.quantize.source import Part, SourceModel
 from octavo.weights import Scheme
 from octavo.weights.gguf_writer import TensorEntry
 from octavo.weights.whole import check_target
@@ -36,6 +36,8 @@ Progress = Callable[[int, int, str], None]
 FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_K": 14, "Q5_K": 16}
 FILE_TYPES |= {"Q6_K": 18, "TQ2_0": 37, "MXFP4": 38}
 FLOATS = ("F32", "F16", "BF16")
+ROWS = 16384
+"""Of a weight that GPTQ works on together."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class _Job:
         windows = calibration_windows(
             self.source.checkpoint, text, self.options.tokens, self.options.window
         )
-        forward = Forward(self.source.graph(), windows, self.source.expand)
+        forward = Forward(self.source.graph(), windows, self.source.expand, self.source.lookup)
         if self.options.method == "gptq" and not mixed:
             return forward
         scale = "awq" in self.options.method
@@ -215,22 +217,36 @@ class _Job:
             if sink.has_rows(part.stored, part.stop):
                 return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
             if last is None or last[0] is not source_value:
-                group = [self.source.expand(own) for own in groups[source_value]]
+                group = [self._sample(own) for own in groups[source_value]]
                 factor = moments_factor(tempered(x), forward.window, group, scheme, self.threads)
                 last = source_value, factor
-            blocks = gptq(self.source.expand(name), last[1], scheme, self.threads)
-            sink.write(part.stored, blocks, part.start, part.stop)
-            self._report(name, shape[0] * shape[1])
-            return None if head else expanded(blocks, shape, scheme)
+            self._gptq(sink, name, part, last[1], scheme)
+            if head:
+                return None
+            return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
 
         forward.run(supply)
 
+    def _gptq(self, sink: Sink, name: str, part: Part, factor: Floats, scheme: Scheme) -> None:
+        """A weight in runs of rows, which do not depend on each other."""
+        for start in range(part.start, part.stop, ROWS):
+            rows = np.arange(start, min(start + ROWS, part.stop)) - part.start
+            numbers = self.source.lookup(name, rows)
+            blocks = gptq(numbers, factor, scheme, self.threads)
+            sink.write(part.stored, blocks, start, start + len(rows))
+            self._report(name, numbers.size)
+
+    def _sample(self, name: str) -> Floats:
+        """Some rows of a weight, on which damping is tried."""
+        size = self.source.fitted.tensors[name].shape[0]
+        return self.source.lookup(name, np.arange(0, size, max(1, size // SAMPLE)))
+
     def _round(self, sink: Sink, entry: TensorEntry) -> None:
-        """Whole tensors, in runs of rows so that a table of any size fits."""
-        values = self.source.stored(entry.name)
-        sink.write(entry.name, self._encoded(entry, values))
-        self.source.checkpoint.release(self.source.checkpoint.tensors[entry.name])
-        self._report(entry.name, values.size)
+        """A tensor, in runs of rows so that a table of any size fits."""
+        for start, values in self.source.runs(entry.name):
+            stop = start + (len(values) if values.ndim else 1)
+            sink.write(entry.name, self._encoded(entry, values), start, stop)
+            self._report(entry.name, values.size)
 
     def _encoded(self, entry: TensorEntry, values: Floats) -> Bytes:
         from octavo.convert.tensors import ENCODERS

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.backends.base import Floats
 from octavo.convert import gguf_view
 from octavo.graph import Graph
 from octavo.models import ModelConfig, build_graph, config_from, fit_tensors
 from octavo.weights import Checkpoint, Tensor, dequantize, open_checkpoint
+from octavo.weights.tensor import DerivedTensor
+
+Indices = NDArray[np.signedinteger[Any]]
+RUN = 1 << 24
+"""Numbers of a table that are looked at together: 64 MB of floats."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +57,42 @@ class SourceModel:
 
     def expand(self, name: str) -> Floats:
         """A fitted tensor's numbers, with its factors."""
-        values = dequantize(self.fitted.tensors[name])
-        if name in self.rows:
-            values = values * self.rows[name].reshape(-1, *(1,) * (values.ndim - 1))
-        return values * self.columns[name] if name in self.columns else values
+        tensor = self.fitted.tensors[name]
+        values = dequantize(tensor)
+        self.checkpoint.release(tensor)
+        return self._scaled(name, values, slice(None))
 
-    def stored(self, name: str) -> Floats:
-        """A stored tensor's numbers, with the factors of its parts."""
+    def lookup(self, name: str, rows: Indices) -> Floats:
+        """Some rows of `expand`, without the others where the file has them by themselves."""
+        tensor = self.fitted.tensors[name]
+        if isinstance(tensor, DerivedTensor):
+            return self.expand(name)[rows]
+        own = tensor.data.reshape(tensor.shape[0], -1)[rows]
+        some = Tensor(name, (len(rows), *tensor.shape[1:]), tensor.scheme, own.reshape(-1))
+        values = dequantize(some)
+        self.checkpoint.release(tensor)
+        return self._scaled(name, values, rows)
+
+    def runs(self, name: str) -> Iterator[tuple[int, Floats]]:
+        """A stored tensor's numbers with the factors of its parts, and where their rows begin: in
+        one piece, or a large table in several."""
         named = [own for own, part in self.parts.items() if part.stored == name]
-        if not any(own in self.rows or own in self.columns for own in named):
-            return dequantize(self.checkpoint.tensors[name])
-        named.sort(key=lambda own: self.parts[own].start)
-        return np.concatenate([self.expand(own) for own in named])
+        tensor = self.checkpoint.tensors[name]
+        if any(own in self.rows or own in self.columns for own in named):
+            named.sort(key=lambda own: self.parts[own].start)
+            yield 0, np.concatenate([self.expand(own) for own in named])
+            return
+        whole = isinstance(tensor, DerivedTensor) or tensor.size <= RUN
+        step = tensor.shape[0] if whole else max(1, RUN * tensor.shape[0] // tensor.size)
+        for start in range(0, tensor.shape[0], step):
+            stop = min(start + step, tensor.shape[0])
+            yield start, dequantize(tensor if whole else tensor.rows(name, start, stop))
+        self.checkpoint.release(tensor)
+
+    def _scaled(self, name: str, values: Floats, rows: Indices | slice) -> Floats:
+        if name in self.rows:
+            values = values * self.rows[name][rows].reshape(-1, *(1,) * (values.ndim - 1))
+        return values * self.columns[name] if name in self.columns else values
 
 
 def _parts(stored: Mapping[str, Tensor], fitted: Mapping[str, Tensor]) -> dict[str, Part]:
