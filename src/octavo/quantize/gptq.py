@@ -24,8 +24,8 @@ DAMPINGS = (0.1, 0.3, 1.0)
 """Tried: parts of the mean of the diagonal, added to it. As many inputs as a weight has columns
 leave most of their second moments to chance; following those makes the product worse on any other
 text. So the one is taken that does best on inputs left out."""
-SAMPLE, COLUMNS = 32, 2048
-"""About how many rows of a weight and how many columns this is tried on."""
+SAMPLE, COLUMNS = 64, 2048
+"""About how many rows of all weights that read an input, and how many columns this is tried on."""
 PANEL, LEAF = 512, 64
 
 

@@ -217,7 +217,8 @@ class _Job:
             if sink.has_rows(part.stored, part.stop):
                 return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
             if last is None or last[0] is not source_value:
-                group = [self._sample(own) for own in groups[source_value]]
+                names = groups[source_value]
+                group = [self._sample(own, SAMPLE // len(names)) for own in names]
                 factor = moments_factor(tempered(x), forward.window, group, scheme, self.threads)
                 last = source_value, factor
             self._gptq(sink, name, part, last[1], scheme)
@@ -236,10 +237,10 @@ class _Job:
             sink.write(part.stored, blocks, start, start + len(rows))
             self._report(name, numbers.size)
 
-    def _sample(self, name: str) -> Floats:
-        """Some rows of a weight, on which damping is tried."""
+    def _sample(self, name: str, count: int) -> Floats:
+        """About so many rows of a weight."""
         size = self.source.fitted.tensors[name].shape[0]
-        return self.source.lookup(name, np.arange(0, size, max(1, size // SAMPLE)))
+        return self.source.lookup(name, np.arange(0, size, max(1, size // max(count, 1))))
 
     def _round(self, sink: Sink, entry: TensorEntry) -> None:
         """A tensor, in runs of rows so that a table of any size fits."""
