@@ -59,6 +59,10 @@ def compile_template(source: str) -> CompiledTemplate:
         raise TemplateError(f"chat template: cannot be compiled: {error}") from error
 
 
+MAX_MESSAGE = 1000  # characters of what a template says when it refuses
+MAX_LAYOUT = 256
+
+
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """No attribute leads out, nothing given to the template can be changed, costs are bounded."""
 
@@ -171,8 +175,12 @@ def _weighed(context: Context, value: Any) -> Any:
 
 
 def _raise_exception(message: str) -> None:
-    raise TemplateError(f"chat template: {message}")
+    bounds.weigh(message)
+    raise TemplateError(f"chat template: {str(message)[:MAX_MESSAGE]}")
 
 
 def _strftime_now(layout: str) -> str:
+    if not isinstance(layout, str) or len(layout) > MAX_LAYOUT:
+        raise bounds.refuse("such a layout of a date")
+    bounds.check_format(layout)  # the C library pads fields to a width
     return datetime.now().strftime(layout)

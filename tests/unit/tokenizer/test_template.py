@@ -105,6 +105,10 @@ BOMB += "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
         "{{ '%1000000000d' | format(1) }}",
         "{{ [1] | tojson(indent=10**9) }}",
         "{{ range(10**9) }}",
+        "{{ strftime_now('%Y' * 1000000) }}",
+        "{{ strftime_now('%1000000000Y') }}",
+        "{{ strftime_now(5) }}",
+        "{{ raise_exception('x' * 10**9) }}",
         "{{ (5).to_bytes(10**9, 'big') }}",
         "{{ [0] | slice(10**9) | list }}",
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
@@ -142,6 +146,7 @@ def test_hostile_templates_are_stopped(source, monkeypatch):
     with pytest.raises(TemplateError) as caught:
         render(source)
     assert not isinstance(caught.value.__cause__, MemoryError)
+    assert len(str(caught.value)) < 2000
 
 
 @pytest.mark.parametrize(
