@@ -16,6 +16,7 @@ from octavo.backends.testing import run_tokens
 from octavo.cli.app import app
 from octavo.convert import convert
 from octavo.errors import InvalidParameterError, UnsupportedError
+from octavo.graph import Op
 from octavo.quantize import Options, quantize
 from octavo.quantize.forward import Forward
 from octavo.quantize.scaling import folds_of, observe
@@ -118,6 +119,60 @@ def test_factors_leave_the_model_as_it_is(folder: Path):
     np.testing.assert_allclose(results[graph.output.name], before, atol=2e-4)
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [FAMILIES / name for name in ("qwen3-moe", "qwen2-moe", "deepseek-v2", "deepseek-v3")]
+    + [TINY / "gpt-oss"],
+)
+def test_the_run_over_the_text_is_the_model(folder: Path):
+    """With experts and latent attention too."""
+    source = SourceModel(folder)
+    results = {}
+
+    def keep(value, x):
+        results[value.name] = x
+        return x
+
+    forward = Forward(source.graph(), WINDOWS[:2], source.expand, source.lookup)
+    forward.run(lambda node, weight, x: source.expand(weight.name), keep)
+    for i, ids in enumerate(WINDOWS[:2]):
+        own = results[forward.graph.output.name][i * len(ids) : (i + 1) * len(ids)]
+        np.testing.assert_allclose(own, logits(source, ids), atol=2e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2", "deepseek-v3"])
+def test_experts_and_latents_by_calibration(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    windows = np.random.default_rng(0).integers(3, 96, (32, 24)).tolist()
+    monkeypatch.setattr("octavo.quantize.run.calibration_windows", lambda *_: windows)
+    kl = {}
+    for method in ("rtn", "awq", "gptq"):
+        quantize(FAMILIES / family, tmp_path / f"{method}.gguf", Options("q4_0", method))
+        kl[method] = divergence(tmp_path / f"{method}.gguf", FAMILIES / family)
+    # Random weights and texts have little to learn from; what goes wrong is far worse.
+    assert kl["gptq"] < (1 if family == "qwen3-moe" else 1.1) * kl["rtn"]
+    assert kl["awq"] < 1.2 * kl["rtn"]
+
+
+def test_a_killed_gptq_run_goes_on(tmp_path: Path):
+    """Experts too: the rows that are there are read back and not made again."""
+
+    class Killed(BaseException):
+        pass
+
+    def stop(done: int, total: int, _: str) -> None:
+        if 2 * done > total:
+            raise Killed
+
+    source, options = FAMILIES / "qwen3-moe", Options("q4_0", "gptq")
+    quantize(source, tmp_path / "whole.gguf", options)
+    with pytest.raises(Killed):
+        quantize(source, tmp_path / "m.gguf", options, stop)
+    assert quantize(source, tmp_path / "m.gguf", options).resumed
+    assert (tmp_path / "m.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
 def test_mixed_stays_within_its_bits_and_beats_what_is_as_large(tmp_path: Path):
     kl = {}
     for bits in (5.5, 7.5):
@@ -157,15 +212,16 @@ def test_a_quantized_source_is_warned_of(tmp_path: Path):
     assert not quantize(LLAMA, tmp_path / "n.gguf", Options("q4_0", "rtn")).warnings
 
 
-def test_bad_options(tmp_path: Path):
+def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(InvalidParameterError, match="scheme"):
         quantize(LLAMA, tmp_path / "m.gguf", Options("q17"))
     with pytest.raises(InvalidParameterError, match="method"):
         quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", "magic"))
     with pytest.raises(WriteError, match="no folder"):
         quantize(LLAMA, tmp_path / "none" / "m.gguf", Options("q4_0", "rtn"))
-    with pytest.raises(UnsupportedError):
-        quantize(FAMILIES / "deepseek-v2", tmp_path / "m.gguf", Options("q4_0", "awq"))
+    monkeypatch.setattr("octavo.quantize.forward.RUN", frozenset({Op.LINEAR}))
+    with pytest.raises(UnsupportedError, match="attention"):
+        quantize(LLAMA, tmp_path / "m.gguf", Options("q4_0", "awq"))
     assert not list(tmp_path.iterdir())
 
 

@@ -24,11 +24,15 @@ Expand = Callable[[str], Floats]
 """A tensor's numbers by name."""
 Lookup = Callable[[str, NDArray[np.signedinteger[Any]]], Floats]
 """Some of its rows."""
+SupplyExpert = Callable[[Sequence[str], int, Floats], Sequence[Floats]]
+"""Called with weights of experts by name, an expert, and what it multiplies with all of them: the
+inputs of those tokens that chose it, [t, K], maybe none. Its matrices [N, K] to compute with."""
 Watch = Callable[[Value, Floats], Floats]
 """Called with every result; what it returns takes its place."""
 
 RUN = frozenset(
     {Op.EMBED, Op.EMBED_POSITIONS, Op.SELECT_ROWS, Op.ROPE, Op.KV_WRITE, Op.ATTENTION, Op.LINEAR}
+    | {Op.LATENT_WRITE, Op.LATENT_ATTENTION}
     | set(ops.SIMPLE)
 )
 
@@ -49,10 +53,17 @@ class Forward:
         self.tokens: Ints = np.array(windows, np.int32).reshape(-1)
         self.window = len(windows[0])
         self.positions: Ints = np.tile(np.arange(self.window, dtype=np.int32), len(windows))
+        self._supply_expert: SupplyExpert = self._expert
         self._cache: tuple[Floats, Floats] | None = None
 
-    def run(self, supply: Supply, watch: Watch | None = None) -> None:
+    def run(
+        self,
+        supply: Supply,
+        watch: Watch | None = None,
+        supply_expert: SupplyExpert | None = None,
+    ) -> None:
         """Run all operators in order."""
+        self._supply_expert = supply_expert or self._expert
         results: dict[Value, Floats] = {}
         for node, done in zip(self.graph.nodes, last_uses(self.graph), strict=True):
             result = self._run(node, results, supply)
@@ -72,6 +83,8 @@ class Forward:
             return self._lookup(table.name, places)
         if node.op is Op.LINEAR:
             return self._linear(node, results, supply)
+        if node.op is Op.EXPERTS:
+            return self._experts(node, results)
         x: list[Any] = [value and self._operand(value, results) for value in node.inputs]
         match node.op:
             case Op.SELECT_ROWS:
@@ -79,11 +92,13 @@ class Forward:
                 return same
             case Op.ROPE:
                 return ops.rope(x[0], x[1], self.positions, attrs)
-            case Op.KV_WRITE:
+            case Op.KV_WRITE | Op.LATENT_WRITE:
                 self._cache = x[0], x[1]
                 return None
             case Op.ATTENTION:
                 return self._attention(x[0], x[1], attrs)
+            case Op.LATENT_ATTENTION:
+                return self._latent_attention(x[0], x[1], attrs)
         y: Floats = ops.SIMPLE[node.op](x, attrs)
         return y
 
@@ -96,6 +111,30 @@ class Forward:
         if numbers is None:
             return None
         return ops.linear(x, numbers, self._operand(bias, results) if bias else None)
+
+    def _experts(self, node: Node, results: dict[Value, Floats]) -> Floats:
+        """One expert after the other, each on the tokens that chose it."""
+        attrs: Any = node.attrs
+        rows, routes = (results[value] for value in node.inputs[:2] if value)
+        gate, up, down = (value for value in node.inputs[2:5] if value)
+        biases: list[Any] = [value and self._operand(value, results) for value in node.inputs[5:]]
+        bias: list[Any] = [*biases, None, None, None][:3]
+        chosen = routes[:, : routes.shape[1] // 2].astype(np.int64)
+        shares = routes[:, routes.shape[1] // 2 :]
+        out: Floats = np.zeros_like(rows)
+        for e in range(int(gate.shape[0])):
+            own: list[Any] = [None if b is None else b[e] for b in bias]
+            token, rank = np.nonzero(chosen == e)
+            x = rows[token]
+            first, second = self._supply_expert((gate.name, up.name), e, x)
+            h = ops.gated(ops.linear(x, first, own[0]), ops.linear(x, second, own[1]), attrs)
+            (last,) = self._supply_expert((down.name,), e, h)
+            y = ops.linear(h, last, own[2])
+            out[token] += shares[token, rank, None] * y
+        return out
+
+    def _expert(self, names: Sequence[str], expert: int, x: Floats) -> Sequence[Floats]:
+        return [self._lookup(name, np.array([expert]))[0] for name in names]
 
     def _operand(self, value: Value, results: dict[Value, Floats]) -> Any:
         if value.kind == "result":
@@ -112,6 +151,15 @@ class Forward:
             rows = slice(start, start + self.window)
             places = self.positions[rows]
             out[rows] = ops.attend(q[rows], k[rows], v[rows], places, attrs, sinks)
+        return out
+
+    def _latent_attention(self, q: Floats, q_rope: Floats, attrs: Any) -> Floats:
+        assert self._cache is not None
+        cached, out = np.concatenate(self._cache, axis=1), np.empty_like(q)
+        for start in range(0, len(q), self.window):
+            rows = slice(start, start + self.window)
+            places = self.positions[rows]
+            out[rows] = ops.attend_latents(q[rows], q_rope[rows], cached[rows], places, attrs)
         return out
 
 

@@ -16,6 +16,8 @@ def tempered(x: Floats) -> Floats:
     The first token of a text can be a thousand times as large as all others (Sun et al. 2024), and
     would be all that is seen; what matters of it is its relative error, as of any.
     """
+    if not len(x):
+        return x
     size = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
     most = 2 * np.median(size)
     if not (size > most).any():
@@ -28,6 +30,13 @@ def mean_square(x: Floats) -> Floats:
     """Of each column, above 0."""
     result: Floats = np.einsum("tk,tk->k", x, x) / np.float32(len(x)) + np.float32(1e-12)
     return result
+
+
+def fill_unseen(importance: Floats) -> None:
+    """Of experts [E, K]: those that no token chose get the mean of the others."""
+    unseen = ~importance.any(axis=1)
+    seen = importance[~unseen]
+    importance[unseen] = seen.mean(axis=0) if len(seen) else np.float32(1)
 
 
 def apart(x: Floats, window: int) -> tuple[Floats, Floats]:

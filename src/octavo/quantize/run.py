@@ -19,7 +19,7 @@ from octavo.quantize.calibration import calibration_text, calibration_windows
 from octavo.quantize.folder import write_compressed
 from octavo.quantize.forward import Forward
 from octavo.quantize.gptq import SAMPLE, gptq, moments_factor
-from octavo.quantize.inputs import mean_square, tempered
+from octavo.quantize.inputs import HELD_OUT, mean_square, tempered
 from octavo.quantize.mixing import Choice, choose
 from octavo.quantize.recipe import EMBEDDING, HEAD, Recipe, is_quantized, recipe_named, scheme_of
 from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
@@ -226,7 +226,7 @@ class _Job:
                 return None
             return expanded(sink.read(part.stored, part.start, part.stop), shape, scheme)
 
-        forward.run(supply)
+        forward.run(supply, supply_expert=_ExpertsByGptq(self, sink))
 
     def _gptq(self, sink: Sink, name: str, part: Part, factor: Floats, scheme: Scheme) -> None:
         """A weight in runs of rows, which do not depend on each other."""
@@ -246,17 +246,21 @@ class _Job:
         """A tensor, in runs of rows so that a table of any size fits."""
         for start, values in self.source.runs(entry.name):
             stop = start + (len(values) if values.ndim else 1)
-            sink.write(entry.name, self._encoded(entry, values), start, stop)
+            sink.write(entry.name, self._encoded(entry, values, start), start, stop)
             self._report(entry.name, values.size)
 
-    def _encoded(self, entry: TensorEntry, values: Floats) -> Bytes:
+    def _encoded(self, entry: TensorEntry, values: Floats, start: int) -> Bytes:
+        """Rows from start on, or experts from start on."""
         from octavo.convert.tensors import ENCODERS
 
         if entry.scheme.name in FLOATS:
             return ENCODERS[entry.scheme.name](values)
-        rows = values.reshape(-1, entry.shape[-1])
-        return rounded(
-            rows, self._grid(entry.scheme), self._importance_of(entry.name), self.threads
+        grid, importance = self._grid(entry.scheme), self._importance_of(entry.name)
+        if importance is None or importance.ndim == 1:
+            return rounded(values.reshape(-1, entry.shape[-1]), grid, importance, self.threads)
+        own = importance[start : start + len(values)]
+        return np.concatenate(
+            [rounded(v, grid, i, self.threads) for v, i in zip(values, own, strict=True)]
         )
 
     def _importance_of(self, name: str) -> Floats | None:
@@ -315,6 +319,40 @@ class _Job:
         self._count = min(self._count + numbers, self._total)
         if self.progress is not None:
             self.progress(self._count, self._total, what)
+
+
+class _ExpertsByGptq:
+    """Supplies an expert's matrices by GPTQ. Few tokens may have chosen it, or none: it is damped
+    accordingly, and none at all is rounding."""
+
+    def __init__(self, job: _Job, sink: Sink) -> None:
+        self._job, self._sink = job, sink
+
+    def __call__(self, names: Sequence[str], expert: int, x: Floats) -> Sequence[Floats]:
+        lookup, rows = self._job.source.lookup, np.array([expert])
+        before = [lookup(name, rows)[0] for name in names]
+        matrices = list(before)
+        formats = [self._job._scheme_of_part(name) for name in names]
+        factor: Floats | None = None
+        for i, (name, matrix, scheme) in enumerate(zip(names, matrices, formats, strict=True)):
+            part = self._job.source.parts.get(name)
+            if part is None or scheme is None:
+                continue
+            if not self._sink.has_rows(part.stored, expert + 1):
+                if factor is None:
+                    factor = self._factor(x, before, scheme)
+                blocks = gptq(matrix, factor, scheme, self._job.threads)
+                self._sink.write(part.stored, blocks, expert, expert + 1)
+                self._job._report(name, matrix.size)
+            blocks = self._sink.read(part.stored, expert, expert + 1)
+            matrices[i] = expanded(blocks, matrix.shape, scheme)
+        return matrices
+
+    def _factor(self, x: Floats, matrices: Sequence[Floats], scheme: Scheme) -> Floats:
+        window = max(1, -(-len(x) // HELD_OUT))
+        count = SAMPLE // len(matrices)
+        some = [matrix[:: max(1, len(matrix) // count)] for matrix in matrices]
+        return moments_factor(tempered(x), window, some, scheme, self._job.threads)
 
 
 def _warnings(tensors: Mapping[str, Any], matrices: Sequence[TensorEntry]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from octavo.backends.base import Floats
 from octavo.graph import AttentionAttrs, Graph, KvWriteAttrs, Node, Op, Value
 from octavo.quantize.forward import Forward
-from octavo.quantize.inputs import apart, mean_square, tempered
+from octavo.quantize.inputs import apart, fill_unseen, mean_square, tempered
 from octavo.quantize.mixing import ladder, measure
 from octavo.quantize.rounding import expanded, rounded
 from octavo.quantize.source import SourceModel
@@ -39,11 +39,16 @@ class Fold:
     bias: str | None = None
     spread: tuple[int, int] | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is there of weight and bias."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
 
 @dataclass
 class Observed:
-    """What the run showed. importance: mean square of each column's input, by weight. errors: of a
-    weight's outputs, by format."""
+    """What the run showed. importance: mean square of each column's input, by weight, [K] or of
+    experts [E, K]. errors: of a weight's outputs, by format."""
 
     importance: dict[str, Floats] = field(default_factory=dict)
     errors: dict[str, list[tuple[Scheme, float]]] = field(default_factory=dict)
@@ -74,14 +79,12 @@ def observe(
         source_value = node.inputs[0]
         assert source_value is not None
         group = groups[source_value]
-        if source_value in folds and weight.name == group[-1]:
-            fold = folds[source_value]
+        fold = folds.get(source_value)
+        if fold and weight.name == group[-1] and _is_stored(source, (*group, *fold.names)):
             pairs = [(source.expand(name), scheme_of(name)) for name in group]
             factor = _best_factor(pairs, fold, x, forward.window, threads)
             columns.update(dict.fromkeys(group, _spread(factor, fold.spread)))
-            for name in (fold.weight, fold.bias):
-                if name is not None:
-                    rows[name] = np.float32(1) / factor
+            rows.update(dict.fromkeys(fold.names, np.float32(1) / factor))
         if errors and scheme_of(weight.name) is not None:
             observed.errors[weight.name] = _errors(
                 source.expand(weight.name), x, observed.importance[weight.name], threads
@@ -90,7 +93,19 @@ def observe(
             return None
         return source.expand(weight.name)
 
-    forward.run(supply)
+    def note(names: Sequence[str], expert: int, x: Floats) -> Sequence[Floats]:
+        for name in names:
+            progress(name)
+            shape = source.fitted.tensors[name].shape
+            seen = observed.importance.setdefault(name, np.zeros((shape[0], shape[2]), np.float32))
+            if len(x):
+                seen[expert] = mean_square(tempered(x))
+        return [source.lookup(name, np.array([expert]))[0] for name in names]
+
+    forward.run(supply, supply_expert=note)
+    for seen in observed.importance.values():
+        if seen.ndim == 2:
+            fill_unseen(seen)
     source.columns.update(columns)
     source.rows.update(rows)
     for name, factor in columns.items():
@@ -105,6 +120,11 @@ def groups_of(graph: Graph) -> dict[Value, list[str]]:
         if node.op is Op.LINEAR and node.inputs[0] and node.inputs[1]:
             groups.setdefault(node.inputs[0], []).append(node.inputs[1].name)
     return groups
+
+
+def _is_stored(source: SourceModel, names: Sequence[str]) -> bool:
+    """Whether all are rows of the file, so that factors reach it."""
+    return all(name in source.parts for name in names)
 
 
 def folds_of(graph: Graph) -> dict[Value, Fold]:

@@ -225,13 +225,14 @@ def experts(x: list[Any], attrs: ExpertsAttrs) -> Floats:
             at = np.flatnonzero(ids[:, rank] == e)
             gate_bias, up_bias, down_bias = (None if b is None else b[e] for b in biases)
             g = linear(rows[at], gate[e], gate_bias)
-            h = _gated(g, linear(rows[at], up[e], up_bias), attrs)
+            h = gated(g, linear(rows[at], up[e], up_bias), attrs)
             y = linear(h, down[e], down_bias)
             out[at] += routes[at, num_chosen + rank, None] * y
     return out
 
 
-def _gated(gate: Floats, up: Floats, attrs: ExpertsAttrs) -> Floats:
+def gated(gate: Floats, up: Floats, attrs: ExpertsAttrs) -> Floats:
+    """What an expert's gate lets through of its `up`."""
     y: Floats
     if attrs.activation != "clamped_swiglu":
         y = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf}[attrs.activation](gate) * up
