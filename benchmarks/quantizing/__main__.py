@@ -15,7 +15,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.peers.llama_cpp import VERSION
@@ -63,7 +63,9 @@ def _files(start: Path, options: argparse.Namespace) -> Iterator[tuple[str, Path
         for method in options.methods:
             target = Path(f"{stem}-{scheme}-{method.replace('+', '-')}.gguf")
             if not target.exists():
-                quantize(start, target, Options(scheme, method, tokens=options.calibration_tokens))
+                kind, _, bits = scheme.partition("@")
+                own = Options(kind, method, tokens=options.calibration_tokens)
+                quantize(start, target, replace(own, target_bits=float(bits)) if bits else own)
             yield f"Octavo {scheme} {method}", target
     for kind in options.rivals:
         target = Path(f"{stem}-llama-{kind}.gguf")
@@ -79,7 +81,12 @@ def _files(start: Path, options: argparse.Namespace) -> Iterator[tuple[str, Path
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantizing", description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--schemes", nargs="*", default=["q4_0", "int4-g32"])
+    parser.add_argument(
+        "--schemes",
+        nargs="*",
+        default=["q4_0", "int4-g32"],
+        help="mixed@5.5 is mixed with 5.5 bits a weight of the file",
+    )
     parser.add_argument("--methods", nargs="*", default=["rtn", "awq", "gptq"])
     parser.add_argument("--rivals", nargs="*", default=["Q4_0", "Q4_1", "Q4_K_M"])
     parser.add_argument("--tokens", type=int, default=2048, help="of the built-in text")

@@ -17,6 +17,7 @@ import numpy as np
 
 from octavo.backends.base import Floats
 from octavo.graph import AttentionAttrs, Graph, KvWriteAttrs, Node, Op, Value
+from octavo.quantize.effects import Effects
 from octavo.quantize.forward import Forward
 from octavo.quantize.inputs import apart, fill_unseen, mean_square, tempered
 from octavo.quantize.mixing import ladder, measure
@@ -102,7 +103,11 @@ def observe(
                 seen[expert] = mean_square(tempered(x))
         return [source.lookup(name, np.array([expert]))[0] for name in names]
 
-    forward.run(supply, supply_expert=note)
+    effects = Effects(graph)
+    forward.run(supply, effects.watch if errors else None, note)
+    for name, found in observed.errors.items():
+        effect = effects.of.get(name, 1.0)
+        observed.errors[name] = [(scheme, effect * error) for scheme, error in found]
     for seen in observed.importance.values():
         if seen.ndim == 2:
             fill_unseen(seen)
