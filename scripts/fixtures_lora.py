@@ -1,7 +1,7 @@
 """Writes tests/fixtures/lora: adapters for tiny models of tests, made by peft, with the logits
 that the model with the adapter has in float32.
 
-    python scripts/fixtures_lora.py
+    python scripts/fixtures_lora.py [NAME ...]
 
 Needs torch, transformers and peft, which nothing else here does. What is written is committed.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "head": ("families/llama-yarn", {"r": 2, "lora_alpha": 2, "target_modules": ["lm_head"]}),
+    "dora": (
+        "families/llama-yarn",
+        {"r": 3, "lora_alpha": 6, "target_modules": ALL, "use_dora": True},
+    ),
+    "dora-joined": (
+        "families/phi3-longrope",
+        {"r": 2, "lora_alpha": 4, "target_modules": ["qkv_proj", "gate_up_proj"], "use_dora": True},
+    ),
+    "saved-head": (
+        "families/llama-yarn",
+        {"r": 2, "lora_alpha": 2, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+    ),
     "joined": (
         "families/phi3-longrope",
         {"r": 4, "lora_alpha": 8, "target_modules": ["qkv_proj", "gate_up_proj", "o_proj"]},
@@ -51,8 +64,9 @@ ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def main() -> None:
-    for name, (base, settings) in ADAPTERS.items():
+def main(names: list[str]) -> None:
+    for name in names or ADAPTERS:
+        base, settings = ADAPTERS[name]
         folder = OUT / name
         if folder.exists():
             shutil.rmtree(folder)
@@ -69,8 +83,8 @@ def write(name: str, base: Path, settings: dict[str, Any], folder: Path) -> None
     wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
     with torch.no_grad():
         for key, parameter in wrapped.named_parameters():
-            if "lora_" in key:
-                parameter.copy_(torch.randn_like(parameter) * 0.5 * parameter.shape[-1] ** -0.5)
+            if "lora_" in key or "modules_to_save" in key:
+                _randomise(key, parameter)
         with np.load(base / "expected.npz") as arrays:
             ids = torch.tensor(arrays["input_ids"])
         logits = wrapped(ids[None]).logits[0].numpy()
@@ -82,5 +96,13 @@ def write(name: str, base: Path, settings: dict[str, Any], folder: Path) -> None
     np.savez_compressed(folder / "expected.npz", input_ids=ids.numpy(), logits=logits)
 
 
+def _randomise(name: str, parameter: torch.Tensor) -> None:
+    """DoRA's lengths within a third of what they were; others large enough to show."""
+    if "magnitude" in name:
+        parameter.mul_(1 + torch.rand_like(parameter) / 3)
+    else:
+        parameter.copy_(torch.randn_like(parameter) * 0.5 * parameter.shape[-1] ** -0.5)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

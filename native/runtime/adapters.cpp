@@ -58,7 +58,8 @@ class LowRankDown : public Instruction {
       for (size_t place = 0; place < s_.matrices.size(); ++place) {
         const LowRank* change = run.adapter->of(s_.matrices[place]);
         if (change == nullptr) continue;
-        const int64_t fit = kTileFloats / std::max<int64_t>(change->down.k, 1);
+        const int64_t k = change->whole ? change->up.k : change->down.k;
+        const int64_t fit = kTileFloats / std::max<int64_t>(k, 1);
         const int64_t step = std::clamp<int64_t>(fit, 1, kDownRows);
         for (int64_t b = run.begin; b < run.end; b += step) {
           items_.push_back({change, static_cast<int64_t>(place), b, std::min(b + step, run.end)});
@@ -71,23 +72,28 @@ class LowRankDown : public Instruction {
   void run(RunContext& ctx, int64_t item, ThreadScratch& scratch) override {
     const Item& i = items_[item];
     const PanelMatrix& a = i.change->down;
+    const int64_t k = i.change->whole ? i.change->up.k : a.k;
     const Buffer& in = ctx.buffer(s_.in);
     const int64_t rows = i.end - i.begin;
     const float* x = scratch.tile;
-    int64_t ldx = a.k;
+    int64_t ldx = k;
     if (in.f32 != nullptr) {
       x = in.f32 + i.begin * in.width;
       ldx = in.width;
     } else {
       for (int64_t r = 0; r < rows; ++r) {
-        dequantize_row(in.q8, i.begin + r, scratch.tile + r * a.k);
+        dequantize_row(in.q8, i.begin + r, scratch.tile + r * k);
       }
     }
     float* out = ctx.adapters->down(i.begin, i.place);
     const int64_t ld = ctx.adapters->width();
-    linear_f32(a, x, ldx, 0, rows, 0, a.num_panels, out, ld);
+    if (i.change->whole) {
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(x + r * ldx, k, out + r * ld);
+    } else {
+      linear_f32(a, x, ldx, 0, rows, 0, a.num_panels, out, ld);
+    }
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < a.n; ++c) out[r * ld + c] *= i.change->scale;
+      for (int64_t c = 0; c < (i.change->whole ? k : a.n); ++c) out[r * ld + c] *= i.change->scale;
     }
   }
 
@@ -128,18 +134,29 @@ void Adapters::load(int number, const std::vector<RawLowRank>& changes,
     }
     if (w.k > kTileFloats) refuse(raw.matrix, "has too many columns");
     LowRank change;
-    change.down = planned(raw, raw.down_type, raw.rank, w.k, raw.down_bytes);
+    change.whole = raw.down_bytes == 0;
+    if (change.whole) {
+      if (raw.rank != w.k) refuse(raw.matrix, "expected a column for each of its own");
+    } else {
+      change.down = planned(raw, raw.down_type, raw.rank, w.k, raw.down_bytes);
+    }
     change.up = planned(raw, raw.up_type, w.n, raw.rank, raw.up_bytes);
     change.scale = raw.scale;
+    if (raw.gain_size != 0 && raw.gain_size != static_cast<size_t>(w.n)) {
+      refuse(raw.matrix, "expected a gain for each row");
+    }
+    change.gain.assign(raw.gain, raw.gain + raw.gain_size);
     if (!adapter->changes.emplace(raw.matrix, change).second)
       refuse(raw.matrix, "is changed twice");
-    bytes += aligned(change.down.size_bytes()) + aligned(change.up.size_bytes());
+    if (!change.whole) bytes += aligned(change.down.size_bytes());
+    bytes += aligned(change.up.size_bytes());
   }
   adapter->memory = Arena(std::max(bytes, kAlign));
   uint8_t* at = adapter->memory.data();
   for (const RawLowRank& raw : changes) {
     LowRank& change = adapter->changes.at(raw.matrix);
     for (const auto& [m, rows] : {std::pair{&change.down, raw.down}, {&change.up, raw.up}}) {
+      if (m == &change.down && change.whole) continue;
       pack_panels(*m, rows, 0, m->num_panels, at);
       m->data = at;
       at += aligned(m->size_bytes());
@@ -185,7 +202,15 @@ void Adapters::add(Rows kind, int64_t place, int matrix, int64_t begin, int64_t 
         const int64_t n = std::min<int64_t>(kPanelRows, change->up.n - p * kPanelRows);
         float* to = out + b * ld + (p - begin) * kPanelRows;
         for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t c = 0; c < n; ++c) to[r * ld + c] += tile[r * kPanelRows + c];
+          for (int64_t c = 0; c < n; ++c) {
+            const float added = tile[r * kPanelRows + c];
+            to[r * ld + c] = change->whole ? added : to[r * ld + c] + added;
+          }
+        }
+        if (change->gain.empty()) continue;
+        const float* gain = change->gain.data() + p * kPanelRows;
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < n; ++c) to[r * ld + c] *= gain[c];
         }
       }
     }

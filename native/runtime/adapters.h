@@ -1,5 +1,6 @@
 // Low-rank adapters (LoRA, Hu et al. 2021): for rows of a step that ask for one, a product gives
-// x W^T + scale (x A^T) B^T. A is [rank, k], B [n, rank]; both are float panels.
+// x W^T + scale (x A^T) B^T. A is [rank, k], B [n, rank]; both are float panels. Each output may
+// then be multiplied by a gain of its own (DoRA, Liu et al. 2024).
 //
 // x A^T is computed once, by an instruction of its own before the product; the product adds the
 // rest to its rows before anything else is done with them. A row's sums never depend on the others.
@@ -16,11 +17,14 @@
 
 namespace octavo {
 
-// One weight's change: down is A, up is B.
+// One weight's change: down is A, up is B. whole: there is no A, and B [n, k] replaces W. gain:
+// [n], or empty for 1.
 struct LowRank {
   PanelMatrix down;
   PanelMatrix up;
   float scale = 1.0f;
+  bool whole = false;
+  std::vector<float> gain;
 };
 
 // By the matrix that is changed.
@@ -41,7 +45,7 @@ struct AdapterRun {
   const Adapter* adapter;
 };
 
-// A change to load, as the file has it.
+// A change to load, as the file has it. down_bytes 0: there is no A, and the rank is k.
 struct RawLowRank {
   int matrix;
   int64_t rank;
@@ -52,6 +56,8 @@ struct RawLowRank {
   const uint8_t* up;
   size_t up_bytes;
   float scale;
+  const float* gain;  // [gain_size]; none where that is 0
+  size_t gain_size;
 };
 
 class Adapters {

@@ -15,7 +15,16 @@ namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-RawLowRank low_rank(nb::handle h, std::vector<Bytes>& keep) {
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// The arrays of changes, alive while they are packed.
+struct Kept {
+  std::vector<Bytes> bytes;
+  std::vector<Floats> gains;
+};
+
+RawLowRank low_rank(nb::handle h, Kept& kept) {
+  std::vector<Bytes>& keep = kept.bytes;
   const auto t = nb::cast<nb::tuple>(h);
   RawLowRank raw{};
   raw.matrix = nb::cast<int>(t[0]);
@@ -29,6 +38,9 @@ RawLowRank low_rank(nb::handle h, std::vector<Bytes>& keep) {
   raw.up = keep.back().data();
   raw.up_bytes = keep.back().size();
   raw.scale = nb::cast<float>(t[6]);
+  kept.gains.push_back(nb::cast<Floats>(t[7]));
+  raw.gain = kept.gains.back().data();
+  raw.gain_size = kept.gains.back().size();
   return raw;
 }
 
@@ -41,14 +53,15 @@ void bind_adapters(nb::class_<Executor>& c) {
   c.def(
       "load_adapter",
       [](Executor& e, int number, const nb::list& changes) {
-        std::vector<Bytes> keep;  // the arrays, alive while packing
+        Kept keep;
         std::vector<RawLowRank> raw;
         for (nb::handle h : changes) raw.push_back(low_rank(h, keep));
         nb::gil_scoped_release release;
         e.load_adapter(number, raw);
       },
       "number"_a, "changes"_a,
-      "changes: (matrix, rank, type and bytes of A, type and bytes of B, scale) each.");
+      "changes: (matrix, rank, type and bytes of A, type and bytes of B, scale, gains) each."
+      " No bytes of A: B replaces the matrix. No gains: all are 1.");
   c.def("unload_adapter", &Executor::unload_adapter, "number"_a);
   c.def(
       "low_rank",

@@ -81,8 +81,10 @@ def philox_uniform(seed: int, counter: int) -> float: ...
 
 _Int32s = NDArray[np.int32]
 _Heads = tuple[int, int, int]
-_LowRank = tuple[int, int, int, NDArray[np.uint8], int, NDArray[np.uint8], float]
-"""Matrix, rank, type and bytes of A, type and bytes of B, scale."""
+_LowRank = tuple[
+    int, int, int, NDArray[np.uint8], int, NDArray[np.uint8], float, NDArray[np.float32]
+]
+"""Matrix, rank, type and bytes of A, type and bytes of B, scale, gains."""
 _Part = tuple[int, int, int, list[float], int]
 _ExpertDims = tuple[int, int, int, int, bool, bool]
 

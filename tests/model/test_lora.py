@@ -32,6 +32,9 @@ BASES = {
     "patterns": LLAMA,
     "head": LLAMA,
     "joined": TESTS / "fixtures" / "families" / "phi3-longrope",
+    "dora": LLAMA,
+    "dora-joined": TESTS / "fixtures" / "families" / "phi3-longrope",
+    "saved-head": LLAMA,
     "turned": TESTS / "golden" / "tiny" / "gpt2",
 }
 TOLERANCES = {("reference", "native"): 1e-4, ("cpu", "float"): 2e-2}
@@ -98,7 +101,8 @@ def expected(name: str) -> tuple[list[int], np.ndarray]:
 @pytest.mark.parametrize(("backend", "weights"), TOLERANCES)
 def test_logits_are_those_of_peft(name: str, backend: str, weights: str) -> None:
     ids, wanted = expected(name)
-    executable = compiled(opened(BASES[name]), backend, weights, name)
+    rank = 32 if name == "saved-head" else 8
+    executable = compiled(opened(BASES[name]), backend, weights, name, rank=rank)
     for chunk in (128, 7):
         (logits,) = logits_of(executable, [(0, ids)], chunk)
         np.testing.assert_allclose(logits, wanted, rtol=0, atol=TOLERANCES[backend, weights])
@@ -128,12 +132,14 @@ def test_a_gguf_file_of_the_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize("weights", ["float", "native"])
 def test_company_changes_no_bit(weights: str) -> None:
     model = opened(LLAMA)
-    executable = compiled(model, "cpu", weights, "all", "rslora", "head")
+    others = ("all", "rslora", "head", "dora", "saved-head")
+    executable = compiled(model, "cpu", weights, *others, rank=32)
     plain = get_backend("cpu").compile(
         *model, BackendOptions(weights=weights, kv_dtype="f32", max_tokens=128, max_seqs=128)
     )
     ids, _ = expected("all")
     rows = [(0, ids[:30]), (-1, ids[:20]), (1, ids[5:17]), (0, ids[3:9]), (2, ids[:11])]
+    rows += [(3, ids[2:20]), (4, ids[:14]), (3, ids[:5])]
     together = logits_of(executable, rows)
     for chunk in (3, 1):
         for one, other in zip(together, logits_of(executable, rows, chunk), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -34,7 +35,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def server(tiny_model: Path, folders: dict[str, Path]) -> Iterator[LiveServer]:
     """A real backend on the tiny model."""
-    options = ServerOptions(served_model_names=(MODEL,), lora_loading=True)
+    rpc = 0 if importlib.util.find_spec("grpc_reflection") else None
+    options = ServerOptions(served_model_names=(MODEL,), lora_loading=True, grpc_port=rpc)
     lora = {name: str(folders[name]) for name in ("poet", "judge")}
     with live_server(
         tiny_model, backend="cpu", server=options, lora=lora, max_lora_rank=8, num_kv_blocks=32
@@ -60,6 +62,30 @@ def test_chosen_by_model_or_field(server: LiveServer) -> None:
     assert ids(server) == base
     both = [ids(server, name) for name in ("judge", MODEL, "poet")]  # with what the cache holds
     assert both == [judge, base, poet]
+
+
+def test_over_grpc(server: LiveServer) -> None:
+    """The field and the model's name choose an adapter there too; an unknown one is refused."""
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
+    pytest.importorskip("grpc_reflection", reason="grpcio-reflection is not installed")
+    from octavo.rpc import generation_pb2 as pb
+    from octavo.rpc import generation_pb2_grpc
+
+    def answer(**fields: Any) -> list[int]:
+        sampling = pb.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)
+        prompt = pb.TokenIds(ids=range(97, 137))
+        request = pb.GenerateRequest(sampling=sampling, token_ids=prompt, **fields)
+        return list(stub.Generate(request, timeout=20).choices[0].token_ids)
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.app.state.serving.rpc.port}") as channel:
+        stub = generation_pb2_grpc.GenerationStub(channel)
+        assert answer() == ids(server)
+        assert answer(lora="poet") == ids(server, "poet")
+        assert answer(model="judge") == ids(server, "judge")
+        with pytest.raises(grpc.RpcError) as caught:
+            answer(lora="nobody")
+        assert caught.value.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
+        assert "nobody" in caught.value.details()
 
 
 def test_every_protocol_takes_the_name(server: LiveServer) -> None:

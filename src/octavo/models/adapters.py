@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,29 +27,60 @@ def read_adapter(path: Path, config: ModelConfig, checkpoint: Checkpoint, graph:
     """
     stored = open_adapter(path)
     products = _products(graph)
-    ups: dict[str, Tensor] = {}
     by_name: dict[str, StoredChange] = {}
     for change in stored.changes:
         name = canonical_name(f"{change.module}.weight", *_naming(config))
         if name is None:
             raise FormatError(_unknown(stored, change, config))
         by_name[name] = change
-        ups[name] = _as_stored(change.up, name, config, checkpoint)
     changes: dict[str, LowRank] = {}
+    weights = checkpoint.tensors
     for name, change in by_name.items():
-        # Rows of W that the graph splits, turns or reorders are rows of `up`.
         try:
-            fitted = fit_tensors(config, replace(checkpoint, tensors={name: ups[name]})).tensors
+            ups = _fitted(change.up, name, config, checkpoint)
+            column = _column(change.magnitude)
+            lengths = _fitted(column, name, config, checkpoint) if column is not None else {}
         except ModelError as error:  # one expert of many, for example
             raise FormatError(_unknown(stored, change, config)) from error
-        for target, up in fitted.items():
+        for target, up in ups.items():
             product = products.get(target)
             if product is None:
                 raise FormatError(_unknown(stored, change, config))
-            up = _permuted(up, target, config, checkpoint)
             _check_shapes(stored, change, product, up)
-            changes[target] = LowRank(change.down, up, change.scale)
+            found = LowRank(change.down, up, change.scale)
+            if target in lengths:
+                if target not in weights:  # the checkpoint is as it was opened
+                    weights = fit_tensors(config, checkpoint).tensors
+                found = replace(found, gain=_gain(weights[target], found, lengths[target]))
+            changes[target] = found
     return Adapter(path, changes)
+
+
+def _fitted(
+    rows: Tensor, name: str, config: ModelConfig, checkpoint: Checkpoint
+) -> Mapping[str, Tensor]:
+    """Rows of a weight by the names of the graph's: those of W that the graph splits, turns or
+    reorders are rows of B, of lengths and of a whole new weight."""
+    stored = _as_stored(rows, name, config, checkpoint)
+    fitted = fit_tensors(config, replace(checkpoint, tensors={name: stored})).tensors
+    return {target: _permuted(t, target, config, checkpoint) for target, t in fitted.items()}
+
+
+def _column(magnitude: Tensor | None) -> Tensor | None:
+    if magnitude is None:
+        return None
+    return Tensor(magnitude.name, (*magnitude.shape, 1), magnitude.scheme, magnitude.data)
+
+
+def _gain(weight: Tensor, change: LowRank, lengths: Tensor) -> Tensor:
+    """What the rows of W + scale B A are multiplied by to have these lengths."""
+    assert change.down is not None
+    low_rank = dequantize(change.up) @ dequantize(change.down)
+    whole = dequantize(weight) + np.float32(change.scale) * low_rank
+    norms = np.linalg.norm(whole, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.where(norms > 0, dequantize(lengths)[:, 0] / norms, 0)
+    return float32_tensor(lengths.name, gain.astype(np.float32))
 
 
 def _products(graph: Graph) -> dict[str, Value]:
@@ -82,11 +114,13 @@ def _permuted(up: Tensor, name: str, config: ModelConfig, checkpoint: Checkpoint
 
 def _check_shapes(stored: StoredAdapter, change: StoredChange, product: Value, up: Tensor) -> None:
     rows, columns = product.shape
-    rank = change.down.shape[0]
-    wanted = ((change.down, (rank, columns)), (up, (rows, rank)))
+    rank = columns if change.down is None else change.down.shape[0]
+    wanted = [(up, (rows, rank))]
+    if change.down is not None:
+        wanted.insert(0, (change.down, (rank, columns)))
     for tensor, shape in wanted:
         if tensor.shape != shape:
-            named = change.down if tensor is change.down else change.up
+            named = tensor if tensor is change.down else change.up
             raise FormatError(
                 f"{stored.where}: tensor '{named.name}' is {list(tensor.shape)}, but"
                 f" '{product.name}' of the model is {list(product.shape)}, which takes"
@@ -96,7 +130,7 @@ def _check_shapes(stored: StoredAdapter, change: StoredChange, product: Value, u
 
 def _unknown(stored: StoredAdapter, change: StoredChange, config: ModelConfig) -> str:
     return (
-        f"{stored.where}: tensor '{change.down.name}' changes module '{change.module}', which is"
+        f"{stored.where}: tensor '{change.shown.name}' changes module '{change.module}', which is"
         f" no plain product of {config.name}; the adapter is for another base, or changes"
         " embeddings or experts, which is not supported"
     )

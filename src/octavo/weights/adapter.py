@@ -13,19 +13,21 @@ _PANEL_ROWS = 16
 
 @dataclass(frozen=True)
 class LowRank:
-    """A product x W^T of the graph becomes x W^T + scale (x down^T) up^T.
+    """A product x W^T of the graph becomes gain (x W^T + scale (x down^T) up^T).
 
-    down: [rank, K], up: [N, rank], for W [N, K]; both are floats.
+    down: [rank, K], up: [N, rank], for W [N, K]; both are floats. Without `down` the product
+    becomes x up^T, for up [N, K]. gain: [N], float32; None for 1.
     """
 
-    down: Tensor
+    down: Tensor | None
     up: Tensor
     scale: float
+    gain: Tensor | None = None
 
     @property
     def rank(self) -> int:
-        """Rows of `down`."""
-        return self.down.shape[0]
+        """Columns of `up`."""
+        return self.up.shape[1]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Adapter:
     @property
     def num_bytes(self) -> int:
         """What it takes in panels of 16 rows."""
-        return sum(_padded(c.down) + _padded(c.up) for c in self.changes.values())
+        parts = [part for c in self.changes.values() for part in (c.down, c.up, c.gain)]
+        return sum(_padded(part) for part in parts if part is not None)
 
 
 def _padded(tensor: Tensor) -> int:

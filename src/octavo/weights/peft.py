@@ -1,7 +1,8 @@
 """LoRA adapters as peft stores them: adapter_config.json and adapter_model.safetensors.
 
 A module's change is scale * B A, A [rank, K] and B [N, rank], scale = alpha / rank, or
-alpha / sqrt(rank) with rank-stabilised scaling (Kalajdzievski 2023).
+alpha / sqrt(rank) with rank-stabilised scaling (Kalajdzievski 2023). With DoRA (Liu et al. 2024)
+the rows of the changed weight get lengths of their own. A module "to save" is stored whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from octavo.weights.tensor import Tensor
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PART = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight")
-_READ = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias")
+_MAGNITUDE = re.compile(
+    r"(?:base_model\.model\.)?(.+)\.lora_(magnitude_vector)(?:\.default)?(?:\.weight)?"
+)
+_WHOLE = re.compile(r"(?:base_model\.model\.)?(.+?)(?:\.modules_to_save(?:\.default)?)?\.weight")
+_READ = (
+    *("use_dora", "modules_to_save"),
+    *("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias"),
+)
 _OF_THE_MAKING = (
     *("auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying"),
     *("eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights"),
@@ -32,12 +40,19 @@ _OF_THE_MAKING = (
 
 @dataclass(frozen=True)
 class StoredChange:
-    """One module's A and B, under the names that the file has; `module` without peft's prefix."""
+    """One module's A and B, under the names that the file has; `module` without peft's prefix.
+    magnitude: the rows' lengths [N], with DoRA. Without A, `up` is the whole weight [N, K]."""
 
     module: str
-    down: Tensor
+    down: Tensor | None
     up: Tensor
     scale: float
+    magnitude: Tensor | None = None
+
+    @property
+    def shown(self) -> Tensor:
+        """The tensor that errors name."""
+        return self.up if self.down is None else self.down
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,11 @@ def open_adapter(folder: Path) -> StoredAdapter:
     for name in file.entries:
         if name.endswith(".base_layer.weight"):
             continue  # peft's copy of a head or an embedding it has frozen
-        match = _PART.fullmatch(name)
+        match = _PART.fullmatch(name) or _MAGNITUDE.fullmatch(name)
+        if match is None and config.is_saved(saved := _WHOLE.fullmatch(name)):
+            assert saved is not None
+            modules.setdefault(saved[1], {})["whole"] = name
+            continue
         if match is None:
             raise UnsupportedError(
                 f"{file.path}: tensor '{_shown(name)}' is not a low-rank change of a weight"
@@ -86,9 +105,14 @@ def _shown(name: str) -> str:
 def _change(
     file: SafetensorsFile, config: _Config, module: str, parts: dict[str, str]
 ) -> StoredChange:
-    if len(parts) != 2:
+    if "whole" in parts:
+        return _saved(file, module, parts)
+    if "magnitude_vector" in parts and not config.is_dora:
+        name = _shown(parts["magnitude_vector"])
+        raise FormatError(f"{file.path}: tensor '{name}' is of DoRA, which {CONFIG_FILE} denies")
+    if "A" not in parts or "B" not in parts:
         there, lacking = ("A", "B") if "A" in parts else ("B", "A")
-        name = _shown(parts[there])
+        name = _shown(parts.get(there, next(iter(parts.values()))))
         raise FormatError(f"{file.path}: tensor '{name}' has no lora_{lacking} beside it")
     down = file.tensor(parts["A"], parts["A"])
     up = file.tensor(parts["B"], parts["B"])
@@ -100,7 +124,35 @@ def _change(
                 f"{file.path}: tensor '{_shown(tensor.name)}' is {list(tensor.shape)}, expected"
                 f" {wanted} by {CONFIG_FILE}"
             )
-    return StoredChange(module, down, up, config.scale(module))
+    return StoredChange(module, down, up, config.scale(module), _magnitude(file, config, up, parts))
+
+
+def _saved(file: SafetensorsFile, module: str, parts: dict[str, str]) -> StoredChange:
+    name = parts["whole"]
+    weight = file.tensor(name, name)
+    if len(parts) != 1 or len(weight.shape) != 2 or 0 in weight.shape:
+        got = f"{list(weight.shape)} beside {len(parts) - 1} low-rank parts"
+        raise FormatError(
+            f"{file.path}: tensor '{_shown(name)}' is {got}, expected [out, in] alone"
+        )
+    return StoredChange(module, None, weight, 1.0)
+
+
+def _magnitude(
+    file: SafetensorsFile, config: _Config, up: Tensor, parts: dict[str, str]
+) -> Tensor | None:
+    if not config.is_dora:
+        return None
+    name = parts.get("magnitude_vector")
+    if name is None:
+        raise FormatError(
+            f"{file.path}: tensor '{_shown(up.name)}' has no magnitude_vector beside it"
+        )
+    found = file.tensor(name, name)
+    if found.shape != (up.shape[0],):
+        got, wanted = list(found.shape), [up.shape[0]]
+        raise FormatError(f"{file.path}: tensor '{_shown(name)}' is {got}, expected {wanted}")
+    return found
 
 
 class _Config:
@@ -120,11 +172,25 @@ class _Config:
         self._alpha = self._number("lora_alpha", values.get("lora_alpha"))
         self._ranks = self._pattern("rank_pattern")
         self._alphas = self._pattern("alpha_pattern")
-        self._stable = values.get("use_rslora", False)
-        if not isinstance(self._stable, bool):
-            raise FormatError(self._text("use_rslora", "true or false"))
+        self._stable, self.is_dora = self._flag("use_rslora"), self._flag("use_dora")
+        self._saved = values.get("modules_to_save") or []
+        listed = isinstance(self._saved, list) and all(isinstance(one, str) for one in self._saved)
+        if not listed:
+            raise FormatError(self._text("modules_to_save", "a list of modules"))
         if not self._rank.is_integer() or any(not r.is_integer() for r in self._ranks.values()):
             raise FormatError(self._text("r", "a whole number"))
+
+    def is_saved(self, match: re.Match[str] | None) -> bool:
+        """Whether a weight's module is among those to save."""
+        return match is not None and any(
+            match[1] == name or match[1].endswith(f".{name}") for name in self._saved
+        )
+
+    def _flag(self, key: str) -> bool:
+        value = self._values.get(key) or False
+        if not isinstance(value, bool):
+            raise FormatError(self._text(key, "true or false"))
+        return value
 
     def rank(self, module: str) -> int:
         """The rank of a module's change."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from octavo._native import Executor
 from octavo.backends.cpu.regions import GatedRegion, LinearRegion, LowRankRegion, Region
 from octavo.errors import BackendError
-from octavo.weights.adapter import Adapter
+from octavo.weights import dequantize
+from octavo.weights.adapter import Adapter, LowRank
 from octavo.weights.tensor import Tensor
 
 
@@ -49,14 +50,27 @@ def load(executor: Executor, number: int, adapter: Adapter, targets: Mapping[str
         target = targets.get(name)
         if target is None:
             raise BackendError(f"cpu: {adapter.path}: '{name}' is no matrix of this program")
-        down, up = _in_order(change.down, target.order), change.up
-        down_type, up_type = down.scheme.ggml_type, up.scheme.ggml_type
-        parts = (change.rank, down_type, down.data, up_type, up.data, change.scale)
-        changes.append((target.matrix, *parts))
+        changes.append((target.matrix, change.rank, *_parts(change, target.order)))
     try:
         executor.load_adapter(number, changes)
     except ValueError as error:
         raise BackendError(f"cpu: {adapter.path}: {error}") from None
+
+
+def _parts(change: LowRank, order: NDArray[np.int32] | None) -> _Parts:
+    """Types and bytes of A and B, scale, gains. The columns of what reads x are in its order."""
+    down, up = change.down, change.up
+    gain = np.zeros(0, np.float32) if change.gain is None else dequantize(change.gain)
+    if down is None:
+        up = _in_order(up, order)
+        return (up.scheme.ggml_type, _NOTHING, up.scheme.ggml_type, up.data, change.scale, gain)
+    down = _in_order(down, order)
+    types = down.scheme.ggml_type, up.scheme.ggml_type
+    return (types[0], down.data, types[1], up.data, change.scale, gain)
+
+
+_NOTHING = np.zeros(0, np.uint8)
+_Parts = tuple[int, NDArray[np.uint8], int, NDArray[np.uint8], float, NDArray[np.float32]]
 
 
 def _in_order(tensor: Tensor, order: NDArray[np.int32] | None) -> Tensor:

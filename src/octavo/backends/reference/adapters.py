@@ -1,4 +1,4 @@
-"""What adapters do to products: y + scale (x A^T) B^T, for the rows that ask for it."""
+"""What adapters do to products: gain (y + scale (x A^T) B^T), for the rows that ask for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from octavo.backends.base import Floats, Step
 from octavo.errors import BackendError
-from octavo.weights import dequantize
+from octavo.weights import Tensor, dequantize
 from octavo.weights.adapter import Adapter, LowRank
 
 
@@ -38,7 +38,7 @@ class AdapterTable:
         for number, rows in self._rows(step, of_logits):
             change = self._of(number).changes.get(weight)
             if change is not None:
-                y[rows] += low_rank(x[rows], change)
+                y[rows] = changed(y[rows], x[rows], change)
         return y
 
     def _of(self, number: int) -> Adapter:
@@ -56,9 +56,18 @@ class AdapterTable:
         return [(number, np.flatnonzero(of_row == number)) for number in numbers]
 
 
-def low_rank(x: Floats, change: LowRank) -> Floats:
+def changed(y: Floats, x: Floats, change: LowRank) -> Floats:
+    """What becomes of y = x W^T."""
+    if change.down is None:
+        replaced: Floats = x @ dequantize(change.up).T
+        return replaced
+    y = y + low_rank(x, change.down, change)
+    return y if change.gain is None else y * dequantize(change.gain)
+
+
+def low_rank(x: Floats, a: Tensor, change: LowRank) -> Floats:
     """scale (x A^T) B^T."""
-    down, up = dequantize(change.down), dequantize(change.up)
+    down, up = dequantize(a), dequantize(change.up)
     inner: Floats = x @ down.T
     scaled: Floats = inner * np.float32(change.scale)
     y: Floats = scaled @ up.T
