@@ -9,6 +9,7 @@
 #include "bindings.h"
 #include "runtime/thread_pool.h"
 #include "sampling/batch.h"
+#include "sampling/philox.h"
 #include "sampling/sampler.h"
 
 namespace nb = nanobind;

@@ -43,13 +43,6 @@ inline float weight_of_bucket(int32_t bucket) {
 
 }  // namespace
 
-double philox_uniform(uint64_t seed, uint32_t counter) {
-  auto words = philox4x32({counter, 0, 0, 0},
-                          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  uint64_t bits = (static_cast<uint64_t>(words[1]) << 32) | words[0];
-  return static_cast<double>(bits >> 11) * 0x1.0p-53;
-}
-
 SamplerScratch::SamplerScratch(int64_t vocab)
     : vocab_(vocab),
       logits_(new float[vocab]),
@@ -107,7 +100,7 @@ class RowSampler {
   // Whether the row's ids are all in [0, vocab).
   bool in_vocab(const int32_t* ids, const int32_t* start) const {
     return std::all_of(ids + start[row_], ids + start[row_ + 1],
-                       [this](int32_t id) { return id >= 0 && id < vocab_; });
+                       [this](int32_t id) { return in_range(id); });
   }
 
   bool has(const int32_t* start) const { return start[row_ + 1] > start[row_]; }
@@ -126,15 +119,15 @@ class RowSampler {
 
   // Copies the row and applies bias, mask, bans and penalties; x_ then points at the copy.
   bool adjust() {
+    if (!in_vocab(view_.bias_ids, view_.bias_start)) return false;
+    if (!in_vocab(view_.banned, view_.banned_start)) return false;
     std::copy(raw_, raw_ + vocab_, s_.logits_.get());
     x_ = s_.logits_.get();
     for (int32_t i = view_.bias_start[row_]; i < view_.bias_start[row_ + 1]; ++i) {
-      if (!in_range(view_.bias_ids[i])) return false;
       s_.logits_[view_.bias_ids[i]] += view_.bias_values[i];
     }
     if (view_.mask != nullptr) apply_mask();
     for (int32_t i = view_.banned_start[row_]; i < view_.banned_start[row_ + 1]; ++i) {
-      if (!in_range(view_.banned[i])) return false;
       s_.logits_[view_.banned[i]] = -kInf;
     }
     return !penalises() || apply_penalties();

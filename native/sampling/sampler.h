@@ -82,7 +82,4 @@ class SamplerScratch {
 void sample_row(const float* logits, int64_t vocab, const SamplingView& view, int64_t row,
                 const SampleOut& out, SamplerScratch& scratch) noexcept;
 
-// The uniform number in [0, 1) that (seed, counter) stands for; 53 bits of Philox4x32-10.
-double philox_uniform(uint64_t seed, uint32_t counter);
-
 }  // namespace octavo

@@ -336,34 +336,19 @@ class Engine:
         sample.take(token)
         if sample.matcher is not None:
             sample.matcher.advance((token,))
-        params, stream = sample.params, sample.text
         reason, stop = sample.end_by(token)
-        text, matched = "", None
-        if stream is not None:
-            if token not in sample.stop_ids or params.include_stop_str_in_output:
-                text, matched = stream.push(token, sample.num_output > params.min_tokens)
-            if reason is not None and matched is None:
-                tail, matched = stream.finish()
-                text += tail
+        text, matched = sample.read(token, ended=reason is not None)
         if matched is not None:
             reason = "stop"
         delta = Delta(sample.request_id, sample.index, text, [token])
-        if params.logprobs is not None:
-            delta.logprobs = [sampled_logprobs(result, row, params, self.tokenizer)]
-        if not sample.state.told:
-            self._introduce(sample.state, delta)
+        if sample.params.logprobs is not None:
+            delta.logprobs = [sampled_logprobs(result, row, sample.params, self.tokenizer)]
+        sample.state.introduce(delta)
         if reason is not None:
             delta.finish_reason = reason
             delta.stop_reason = stop if matched is None else matched
             self._retire(sample, reason, delta)
         return delta
-
-    def _introduce(self, state: RequestState, delta: Delta) -> None:
-        """A request's first delta carries what is known once."""
-        state.told = True
-        state.metrics.first_token_s = time.monotonic()
-        delta.prompt_logprobs = state.prompt_logprobs
-        delta.num_cached_tokens = state.num_cached or 0
 
     def _finish_scored(self, plan: Schedule[Sample], deltas: list[Delta]) -> None:
         """Requests without output end once their prompt is scored."""
@@ -391,8 +376,7 @@ class Engine:
         """Finish a sample without a new token."""
         delta = Delta(sample.request_id, sample.index, "", [])
         delta.finish_reason, delta.error = reason, error
-        if not sample.state.told:
-            self._introduce(sample.state, delta)
+        sample.state.introduce(delta)
         self._retire(sample, reason, delta)
         return delta
 

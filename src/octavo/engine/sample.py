@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -16,6 +17,7 @@ from octavo.decoding.pooling import Pool
 from octavo.decoding.thinking import Thinking
 from octavo.engine.types import (
     BACKGROUND_PRIORITY,
+    Delta,
     FinishReason,
     Request,
     RequestMetrics,
@@ -45,6 +47,14 @@ class RequestState:
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     told: bool = False  # whether the first delta went out
     pool: Pool | None = None  # of a request for an embedding
+
+    def introduce(self, delta: Delta) -> None:
+        """The request's first delta carries what is known once."""
+        if not self.told:
+            self.told = True
+            self.metrics.first_token_s = time.monotonic()
+            delta.prompt_logprobs = self.prompt_logprobs
+            delta.num_cached_tokens = self.num_cached or 0
 
 
 class Sample(Sequence):
@@ -122,6 +132,20 @@ class Sample(Sequence):
         self.ids.append(token)
         if self.thinking is not None:
             self.thinking.push(token)
+
+    def read(self, token: int, ended: bool) -> tuple[str, str | None]:
+        """The text that the token just appended adds, and the stop string it completes. ended: it
+        is the last one."""
+        stream, params = self.text, self.params
+        if stream is None:
+            return "", None
+        text, matched = "", None
+        if token not in self.stop_ids or params.include_stop_str_in_output:
+            text, matched = stream.push(token, self.num_output > params.min_tokens)
+        if ended and matched is None:
+            tail, matched = stream.finish()
+            text += tail
+        return text, matched
 
     def history(self) -> NDArray[np.int32]:
         """All ids so far as an array, [len(ids)]; grown in place, not rebuilt."""
