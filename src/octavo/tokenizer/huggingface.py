@@ -12,12 +12,14 @@ from tokenizers import Tokenizer as Library
 from tokenizers.models import Unigram
 
 from octavo.errors import FormatError
+from octavo.small_file import check_small, read_small
 from octavo.tokenizer.base import Tokenizer
 from octavo.tokenizer.charsmap import check_charsmap
 from octavo.tokenizer.library import unheard_of
 from octavo.tokenizer.pieces import PieceStyle, spm_byte_value
 from octavo.tokenizer.special import SpecialTokens, end_ids
 
+MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
 MAX_TOKENS = 1 << 24  # a vocabulary's ids stay below this
 
 
@@ -59,6 +61,7 @@ def _without_special(text: str) -> str:
 
 
 def _open(path: Path, change: Callable[[str], str] | None = None) -> Library:
+    check_small(path, MAX_TOKENIZER_BYTES)
     try:
         if change is None:
             library = Library.from_file(str(path))
@@ -151,10 +154,10 @@ def _strips_space(step: Mapping[str, Any]) -> bool:
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty if there is no such file."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_small(path))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -224,7 +227,7 @@ def read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if (folder / "chat_template.jinja").is_file():
         files["default"] = folder / "chat_template.jinja"
     if files:
-        return {name: path.read_text("utf-8", "replace") for name, path in files.items()}
+        return {name: read_small(path).decode("utf-8", "replace") for name, path in files.items()}
     template = config.get("chat_template")
     if isinstance(template, str):
         return {"default": template}

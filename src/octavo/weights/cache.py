@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from octavo.errors import DownloadError
+
 Progress = Callable[[int, int, str], None]
 """Called as progress(done_bytes, total_bytes, label) a few times a second while fetching."""
 
@@ -42,9 +44,16 @@ def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`, calling `while_waiting` until it is had.
 
     The lock goes with the process, however it ends. The file stays: removing it would let two
-    processes lock two files of the same name.
+    processes lock two files of the same name. Raises DownloadError if there can be no such file.
     """
-    with path.open("w") as file:
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise DownloadError(
+            f"sources: cannot make {path}: {error.strerror}; set OCTAVO_CACHE to a folder that can"
+            " be written"
+        ) from error
+    with file:
         while not _try_lock(file.fileno()):
             while_waiting()
             time.sleep(POLL_S)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import FormatError, ModelNotFoundError
+from octavo.small_file import read_small
 from octavo.weights.names import map_names
 from octavo.weights.quantized import assemble, has_quantization, summary
 from octavo.weights.safetensors import SafetensorsFile, open_safetensors, parse_json_object
 from octavo.weights.tensor import Checkpoint, DerivedTensor, Tensor
 
-MAX_JSON_BYTES = 64 * 1024 * 1024
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 EXTRAS = {
@@ -27,21 +27,14 @@ MODULES = "modules.json"
 
 def read_json(path: Path) -> dict[str, Any]:
     """An untrusted JSON object from a file. Raises FormatError naming the file."""
-    return parse_json_object(_read(path), str(path))
-
-
-def _read(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        raise FormatError(f"{path}: has {size} bytes, expected at most {MAX_JSON_BYTES}")
-    return path.read_bytes()
+    return parse_json_object(read_small(path), str(path))
 
 
 def _read_extras(path: Path) -> dict[str, dict[str, Any]]:
     there = {name: path / file for name, file in EXTRAS.items() if (path / file).exists()}
     found = {name: read_json(file) for name, file in there.items()}
     if (path / MODULES).exists():
-        text = b'{"modules":' + _read(path / MODULES) + b"}"
+        text = b'{"modules":' + read_small(path / MODULES) + b"}"
         found["modules"] = parse_json_object(text, str(path / MODULES))
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from octavo.small_file import read_small
 from octavo.weights.kept import kept_as, kept_bytes
 from octavo.weights.quantized.origins import QuantizedOrigin
 from octavo.weights.scheme import Scheme
@@ -152,4 +153,4 @@ def _has_template(path: Path) -> bool:
     if (path / "chat_template.jinja").exists():
         return True
     tokenizer_config = path / "tokenizer_config.json"
-    return tokenizer_config.exists() and b'"chat_template"' in tokenizer_config.read_bytes()
+    return tokenizer_config.exists() and b'"chat_template"' in read_small(tokenizer_config)
