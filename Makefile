@@ -50,7 +50,8 @@ dev: ## build the extension in place into src/octavo (PY=python with the build t
 	cmake -S . -B build/dev -G Ninja -DPython_EXECUTABLE=$(shell which $(or $(PY),$(BIN)/python)) \
 	  -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
 	cmake --build build/dev
-	cp build/dev/_native*.so src/octavo/
+	@# a new file, so that what runs with the old one goes on
+	cp --remove-destination build/dev/_native*.so src/octavo/
 
 .PHONY: bench-peers
 bench-peers: build $(VENV)/.bench ## measure Octavo beside llama.cpp (ARGS="smollm2 --repeat 5")

@@ -13,12 +13,13 @@ def main() -> None:
 
         prepare()
         from octavo.cli.app import app
-    except KeyboardInterrupt:  # while modules load; from then on the group reports it
+
+        try:
+            app(prog_name="octavo")
+        except OSError as error:  # of --help, which is printed before any command runs
+            report_system(error)
+            raise SystemExit(1) from None
+        finally:
+            finish()
+    except KeyboardInterrupt:  # before a command runs; from then on the group reports it
         raise SystemExit(130) from None
-    try:
-        app(prog_name="octavo")
-    except OSError as error:  # of --help, which is printed before any command runs
-        report_system(error)
-        raise SystemExit(1) from None
-    finally:
-        finish()

@@ -102,3 +102,17 @@ def test_what_the_system_refuses_is_an_error_of_one_line(engine, monkeypatch, er
     result = CliRunner().invoke(app, ["run", "fake", "Hello"])
     assert result.exit_code == 1
     assert result.stderr == f"octavo: {message}\n"
+
+
+@pytest.mark.parametrize("where", ["octavo.cli.app", "octavo.cli.streams"])
+def test_ctrl_c_before_a_command_runs_is_silent(where):
+    code = (
+        "import sys; from importlib.abc import MetaPathFinder\n"
+        "class Interrupt(MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {where!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from octavo.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
