@@ -86,8 +86,8 @@ MAX_EXACT = 2**53
 
 
 def unsafe_number(schema: Any) -> str | None:
-    """What of a schema llguidance cannot compute with, None where there is nothing: an integer in a
-    `const` or `enum` that would not be kept exactly, an upper bound below all integers that would,
+    """What of a schema llguidance cannot compute with, None where there is nothing: a number in a
+    `const` or `enum` beyond those that are kept exactly, an upper bound below all of those,
     multiples that take a state for each remainder. Some of these end the process there.
     """
     todo = [(schema, False, False)]  # whether it is a constant, or a map from names to schemas
@@ -108,7 +108,7 @@ def unsafe_number(schema: Any) -> str | None:
             ]
         elif isinstance(node, list):
             todo += [(item, constant, False) for item in node]
-        elif constant and isinstance(node, int) and abs(node) > MAX_EXACT:
+        elif constant and isinstance(node, int | float) and abs(node) > MAX_EXACT:
             return f"a constant beyond 2^53 is not supported: {str(node)[:30]}"
     return _many_remainders(multiples, combined)
 

@@ -15,7 +15,7 @@ from octavo.errors import FormatError
 from octavo.small_file import check_small, read_small
 from octavo.tokenizer.base import Tokenizer
 from octavo.tokenizer.charsmap import check_charsmap
-from octavo.tokenizer.library import unheard_of
+from octavo.tokenizer.library import library_errors, unheard_of
 from octavo.tokenizer.pieces import PieceStyle, spm_byte_value
 from octavo.tokenizer.special import SpecialTokens, end_ids
 
@@ -34,8 +34,9 @@ class FolderEncoder:
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
         """See `Encoder.encode`."""
-        library = self.library if parse_special else self._plain_library()
-        ids: list[int] = library.encode(text, add_special_tokens=False).ids
+        with library_errors(str(self._path)):
+            library = self.library if parse_special else self._plain_library()
+            ids: list[int] = library.encode(text, add_special_tokens=False).ids
         return ids
 
     def _plain_library(self) -> Library:
@@ -62,16 +63,14 @@ def _without_special(text: str) -> str:
 
 def _open(path: Path, change: Callable[[str], str] | None = None) -> Library:
     check_small(path, MAX_TOKENIZER_BYTES)
-    try:
+    with library_errors(f"{path}: not a usable tokenizer.json"):
         if change is None:
             library = Library.from_file(str(path))
         else:
             library = Library.from_str(change(path.read_text("utf-8")))
-    except Exception as error:
-        raise FormatError(f"{path}: not a usable tokenizer.json: {error}") from error
-    library.no_truncation()
-    library.no_padding()
-    _check_normalizer(library, path)
+        library.no_truncation()
+        library.no_padding()
+        _check_normalizer(library, path)
     return library
 
 
@@ -95,7 +94,12 @@ def from_folder(folder: Path, generation_config: Mapping[str, Any]) -> Tokenizer
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
-    encoder = FolderEncoder(path)
+    with library_errors(str(path)):
+        return _tokenizer(path, generation_config)
+
+
+def _tokenizer(path: Path, generation_config: Mapping[str, Any]) -> Tokenizer:
+    folder, encoder = path.parent, FolderEncoder(path)
     library = encoder.library
     vocab = library.get_vocab(with_added_tokens=True)
     pieces = _pieces(vocab, path)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 from tokenizers.models import Model, Unigram, WordPiece
 
+from octavo.errors import FormatError, OctavoError
 from octavo.tokenizer.pieces import SPACE_MARK
 from octavo.tokenizer.vocabulary import (
     BYTE,
@@ -18,6 +21,17 @@ from octavo.tokenizer.vocabulary import (
     USER_DEFINED,
     Vocabulary,
 )
+
+
+@contextmanager
+def library_errors(where: str) -> Iterator[None]:
+    """Raises FormatError for whatever the library raises. where: the file, or a name for it."""
+    try:
+        yield
+    except (OctavoError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic of its Rust code is not even an Exception
+        raise FormatError(f"{where}: the tokenizer fails: {error}") from error
 
 
 class LibraryEncoder:
@@ -49,7 +63,8 @@ class LibraryEncoder:
     def encode(self, text: str, parse_special: bool) -> list[int]:
         """See `Encoder.encode`."""
         library = self._special if parse_special else self._plain
-        ids: list[int] = library.encode(text, add_special_tokens=False).ids
+        with library_errors("tokenizer of the file"):
+            ids: list[int] = library.encode(text, add_special_tokens=False).ids
         return [self._own_ids.get(token, token) for token in ids] if self._own_ids else ids
 
 

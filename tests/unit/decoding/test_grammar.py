@@ -258,6 +258,7 @@ def _allowed(matcher) -> set[int]:
 OUT_OF_RANGE = [
     {"const": -(2**63)},
     {"enum": ["x", [-(2**63) + 1]]},
+    {"type": "integer", "enum": [{}, -1e308]},
     {"type": "integer", "minimum": -(2**63), "maximum": -(2**63) + 1},
     {"$defs": {"d": {"type": "integer", "minimum": -1e19, "maximum": -1e19}}, "$ref": "#/$defs/d"},
 ]

@@ -155,3 +155,24 @@ def test_broken_files_are_named(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     with pytest.raises(FormatError, match=name):
         from_folder(tmp_path, {})
+
+
+def test_what_the_library_panics_over_is_an_error_that_names_the_file(tmp_path):
+    """A post-processor that names a token without saying what it is."""
+    byte_level_library().save(str(tmp_path / "tokenizer.json"))
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["post_processor"]["special_tokens"] = {}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(FormatError, match=r"tokenizer\.json.*fails"):
+        from_folder(tmp_path, {})
+
+
+def test_a_text_that_the_library_fails_on_is_an_error_that_names_the_file(tmp_path):
+    """A vocabulary without its token for unknown words."""
+    library = tokenizers.Tokenizer(WordPiece({"a": 0, "##b": 1}, unk_token="[UNK]"))
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = from_folder(tmp_path, {})
+    assert tokenizer is not None
+    assert tokenizer.encode("ab") == [0, 1]
+    with pytest.raises(FormatError, match=r"tokenizer\.json.*UNK"):
+        tokenizer.encode("xyz")
