@@ -95,8 +95,9 @@ struct KernelTable {
   StreamKernel (*quant_stream)(SourceType source, int rows, int64_t panels) = nullptr;
   int stream_rows = 0;
   FloatTileKernel (*floats)(PanelLayout layout, int rows);
-  // The same sums from unpacked groups; null, or a null `expand`: it never pays.
-  ExpandedKernels (*expanded)(SourceType source) = nullptr;
+  // The same sums from unpacked groups, as is best for so many rows; null, or a null `expand`: it
+  // does not pay.
+  ExpandedKernels (*expanded)(SourceType source, int64_t rows) = nullptr;
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
   // The same for `groups` adjacent ones of a row, whose results lie `stride` bytes apart; null: one

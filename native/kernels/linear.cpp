@@ -162,8 +162,9 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
   const KernelTable& table = kernels();
   const QuantProduct product{table,       matrix,    x,   row_begin, row_end,
                              panel_begin, panel_end, out, ldo,       next};
-  const auto kernels =
-      table.expanded == nullptr ? ExpandedKernels{} : table.expanded(matrix.source);
+  const auto kernels = table.expanded == nullptr
+                           ? ExpandedKernels{}
+                           : table.expanded(matrix.source, row_end - row_begin);
   if (kernels.expand != nullptr && row_end - row_begin >= kernels.from_rows) {
     product.expanded(kernels);
   } else if (product.is_stream()) {

@@ -274,7 +274,7 @@ QuantTileKernel quant_kernel(SourceType source, int rows) {
   return kernel;
 }
 
-ExpandedKernels expanded_kernels(SourceType source) {
+ExpandedKernels expanded_kernels(SourceType source, int64_t) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     // Unpacking is free beside vpdpbusd, until a tile has half as many rows.

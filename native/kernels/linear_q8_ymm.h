@@ -289,7 +289,7 @@ QuantTileKernel quant_kernel(SourceType source, int rows) {
 
 // It pays soon where a weight's bits lie in two places, later for nibbles, never for bytes.
 template <class Dot>
-ExpandedKernels expanded_kernels(SourceType source) {
+ExpandedKernels expanded_kernels(SourceType source, int64_t) {
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
     if constexpr (kIsWide<S>) {
