@@ -36,17 +36,27 @@ OCTAVO_INLINE const uint8_t* ask_ahead(const uint8_t* at, size_t bytes) {
   return at + bytes;
 }
 
+// All unpacked panels, one after the other: the first tile product of the next runs beside the last
+// float steps of the one before.
 template <class Sum, int T>
 void run_tile(const QuantTileArgs& a) {
-  const __mmask16 mask =
-      a.valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << a.valid) - 1);
-  const __mmask16 old = a.resume ? mask : static_cast<__mmask16>(0);
-  __m512 c[T];
+  QuantTileArgs one = a;
+  Sum::begin(a.q, a.panel);
+  for (int p = 0; p < a.panels; ++p) {
+    const uint8_t* next = p + 1 < a.panels ? one.panel + a.panel_bytes : nullptr;
+    const int valid = a.valid - p * kPanelRows;
+    const __mmask16 mask = valid >= kPanelRows ? 0xffff : static_cast<__mmask16>((1 << valid) - 1);
+    const __mmask16 old = a.resume ? mask : static_cast<__mmask16>(0);
+    __m512 c[T];
 #pragma GCC unroll 16
-  for (int t = 0; t < T; ++t) c[t] = _mm512_maskz_loadu_ps(old, a.out + t * a.ldo);
-  Sum::run(a, c);
+    for (int t = 0; t < T; ++t) c[t] = _mm512_maskz_loadu_ps(old, one.out + t * a.ldo);
+    Sum::run(one, next, c);
 #pragma GCC unroll 16
-  for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(a.out + t * a.ldo, mask, c[t]);
+    for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(one.out + t * a.ldo, mask, c[t]);
+    one.panel = next;
+    one.out += kPanelRows;
+    if (one.ahead != nullptr) one.ahead += a.ahead_panel_bytes;
+  }
 }
 
 // The kernels of 1, 2, ... rows.

@@ -27,18 +27,20 @@ namespace octavo {
 
 struct QuantTileArgs {
   const uint8_t* panel;  // the first panel
-  size_t panel_bytes;
+  size_t panel_bytes;    // from one panel to the next
+  int panels;            // how many; only kernels that say so take several
   int64_t groups;
   const uint8_t* q;      // 32 bytes a row, group 0 of the first row
   const uint8_t* terms;  // QuantizedRows::Terms a row, group 0 of the first row
   size_t group_stride;   // bytes from one group to the next, of both
   float* out;            // element (first row, first weight row)
   int64_t ldo;
-  int valid;    // weight rows wanted, <= 16
+  int valid;    // weight rows wanted, <= 16 a panel
   bool resume;  // go on from the sums in `out` (of the columns before these) instead of zero
   // Unpacked panels: what to ask memory for meanwhile, so many bytes a group; null: nothing.
   const uint8_t* ahead;
   size_t ahead_bytes;
+  size_t ahead_panel_bytes;  // from what is asked for beside one panel to that beside the next
   // Several panels: the panels that come after them, to be asked for near their end, and the size
   // of one of those.
   const uint8_t* next;
@@ -79,6 +81,7 @@ struct ExpandedKernels {
   int most_rows;                 // of a tile
   int64_t groups = 64;           // of a panel that are unpacked at once: a multiple of 8, <= 64
   int64_t many_rows = 0;         // with fewer, a panel is unpacked at a time; else four
+  bool all_panels = false;       // `tiles` take all that are unpacked in one call
   // Called by a thread before and after it runs tiles; may be null.
   void (*open)() = nullptr;
   void (*close)() = nullptr;

@@ -95,11 +95,14 @@ struct QuantProduct {
         const int64_t offset = row_begin % x.tile;
         for (int64_t tile = row_begin - offset; tile < row_end; tile += x.tile) {
           const int64_t row = std::max(tile, row_begin), next = std::min(tile + x.tile, row_end);
-          for (int64_t p = first; p < last; ++p) {
+          const int64_t step = kernels.all_panels ? last - first : 1;
+          for (int64_t p = first; p < last; p += step) {
             // Beside the first tile, what is unpacked next.
             const uint8_t* ahead = row == row_begin ? following(p, end, panels) : nullptr;
-            tiles(row, next, p, unpacked(p), begin, end, kernels.most_rows, ahead,
-                  [&](int rows) { return kernels.tiles[rows - 1]; });
+            tiles(
+                row, next, p, unpacked(p), begin, end, kernels.most_rows, ahead,
+                [&](int rows) { return kernels.tiles[rows - 1]; }, static_cast<int>(step),
+                kPanelBytes);
           }
         }
       }
@@ -118,11 +121,12 @@ struct QuantProduct {
     return panel(p) + matrix.panel_bytes * static_cast<size_t>(end) / static_cast<size_t>(x.groups);
   }
 
-  // Rows [from, to) by groups [begin, end) of panel p, which are at `data`; at most most_rows at a
-  // time.
+  // Rows [from, to) by groups [begin, end) of panel p and those after it, which are at `data`, so
+  // many bytes apart if they are unpacked; at most most_rows at a time.
   template <typename Kernels>
   void tiles(int64_t from, int64_t to, int64_t p, const uint8_t* data, int64_t begin, int64_t end,
-             int most_rows, const uint8_t* ahead, Kernels&& kernel, int panels = 1) const {
+             int most_rows, const uint8_t* ahead, Kernels&& kernel, int panels = 1,
+             size_t unpacked_bytes = 0) const {
     QuantTileArgs args{};
     args.panel = data;
     args.groups = end - begin;
@@ -130,10 +134,12 @@ struct QuantProduct {
     args.ldo = ldo;
     args.valid =
         static_cast<int>(std::min<int64_t>(panels * kPanelRows, matrix.n - p * kPanelRows));
-    args.panel_bytes = matrix.panel_bytes;
+    args.panel_bytes = unpacked_bytes > 0 ? unpacked_bytes : matrix.panel_bytes;
+    args.panels = panels;
     args.resume = begin > 0;
     args.ahead = ahead;
     args.ahead_bytes = matrix.panel_bytes / static_cast<size_t>(x.groups);
+    args.ahead_panel_bytes = matrix.panel_bytes;
     const bool ends = p + panels >= panel_end && next.data != nullptr;
     args.next = ends ? next.data : panel(p + panels);
     args.next_bytes = ends ? next.panel_bytes : matrix.panel_bytes;

@@ -181,12 +181,15 @@ struct FoldedGroups {
     }
   }
 
-  static OCTAVO_INLINE void run(const QuantTileArgs& a, __m512 (&c)[T]) {
+  static OCTAVO_INLINE void begin(const uint8_t* q, const uint8_t* panel) {
+    multiply<0, kHigh>(q, panel + P::kHead);
+  }
+
+  static OCTAVO_INLINE void run(const QuantTileArgs& a, const uint8_t* next_panel, __m512 (&c)[T]) {
     FoldedSums sums[2];
     const uint8_t *q = a.q, *terms = a.terms, *group = a.panel + P::kHead;
     const size_t stride = a.group_stride;
     const uint8_t* ahead = a.ahead;
-    multiply<0, kHigh>(q, group);
     for (int64_t super = 0; super < a.groups; super += kSuper) {
       __m512 s[T];
       __m512 m[T];
@@ -200,7 +203,11 @@ struct FoldedGroups {
         take<0, kHigh>(sums[0]);
         ahead = ask_ahead(ahead, 2 * a.ahead_bytes);
         if (g > 0) add(sums[1], group - P::kBytes, terms - stride, s, m);
-        if (super + g + 2 < a.groups) multiply<0, kHigh>(q + 2 * stride, next);
+        if (super + g + 2 < a.groups) {
+          multiply<0, kHigh>(q + 2 * stride, next);
+        } else if (next_panel != nullptr) {
+          begin(a.q, next_panel);
+        }
         take<1, kHigh>(sums[1]);
         add(sums[0], group, terms, s, m);
         if (last) add(sums[1], group + P::kBytes, terms + stride, s, m);
@@ -236,6 +243,7 @@ ExpandedKernels folded_kernels_amx(SourceType source) {
       kernels.tiles = tiles<OfSource<S>::template Sum>(kRows);
       kernels.from_rows = 96;
       kernels.most_rows = kTileRows;
+      kernels.all_panels = true;
       kernels.groups = kGroupsAtOnce;
       kernels.open = open_folded;
       kernels.close = close_tiles;

@@ -85,14 +85,16 @@ struct Groups {
     }
   }
 
-  // The float steps of a group run beside the product of the second one after it.
-  static OCTAVO_INLINE void run(const QuantTileArgs& a, __m512 (&c)[T]) {
+  static OCTAVO_INLINE void begin(const uint8_t* q, const uint8_t* panel) { multiply<0>(q, panel); }
+
+  // A panel that was begun, and the beginning of the next one if there is one. The float steps of a
+  // group run beside the product of the second one after it.
+  static OCTAVO_INLINE void run(const QuantTileArgs& a, const uint8_t* next, __m512 (&c)[T]) {
     Sums sums[2];
     const uint8_t *q = a.q, *terms = a.terms, *group = a.panel;
     const size_t stride = a.group_stride;
     const int64_t groups = a.groups;
     const uint8_t* ahead = a.ahead;
-    multiply<0>(q, group);
     int64_t g = 0;
     for (; g + 2 <= groups; g += 2) {
       multiply<1>(q + stride, group + kBytes);
@@ -105,6 +107,7 @@ struct Groups {
       q += 2 * stride, terms += 2 * stride, group += 2 * kBytes;
     }
     if (g < groups) take<0>(sums[0]);
+    if (next != nullptr) begin(a.q, next);
     if (g > 0) add(sums[1], group - kBytes, terms - stride, c);
     if (g < groups) add(sums[0], group, terms, c);
   }
@@ -143,12 +146,15 @@ struct Halves {
     }
   }
 
-  static OCTAVO_INLINE void run(const QuantTileArgs& a, __m512 (&c)[T]) {
+  static OCTAVO_INLINE void begin(const uint8_t* q, const uint8_t* panel) {
+    multiply<0>(q, panel + kHead);
+  }
+
+  static OCTAVO_INLINE void run(const QuantTileArgs& a, const uint8_t* next_panel, __m512 (&c)[T]) {
     Sums sums[2][2];
     const uint8_t *q = a.q, *terms = a.terms, *group = a.panel + kHead;
     const size_t stride = a.group_stride;
     const uint8_t* ahead = a.ahead;
-    multiply<0>(q, group);
     for (int64_t super = 0; super < a.groups; super += kSuper) {
       __m512 s[T];
       __m512 m[T];
@@ -160,7 +166,11 @@ struct Halves {
         const uint8_t* next = group + kBytes + (last ? kHead : 0);
         multiply<1>(q + kGroup / 2, group + 256);
         take<0>(sums[g % 2][0]);
-        if (super + g + 1 < a.groups) multiply<0>(q + stride, next);
+        if (super + g + 1 < a.groups) {
+          multiply<0>(q + stride, next);
+        } else if (next_panel != nullptr) {
+          begin(a.q, next_panel);
+        }
         take<1>(sums[g % 2][1]);
         ahead = ask_ahead(ahead, a.ahead_bytes);
         if (g > 0) add(sums[1 - g % 2], group - kBytes, terms - stride, s, m);
@@ -203,6 +213,7 @@ ExpandedKernels expanded_kernels(SourceType source, int64_t rows) {
       kernels.expand = expand<S, true>;
       kernels.from_rows = kFromRows;
       kernels.most_rows = kTileRows;
+      kernels.all_panels = true;
       kernels.groups = 32;
       kernels.many_rows = 64;
       kernels.close = close_tiles;

@@ -50,7 +50,8 @@ StreamKernel wide_stream_avx512(SourceType source, int rows, int64_t panels) {
 }
 
 ExpandedKernels wide_expanded_avx512(SourceType source) {
-  return has_vbmi() ? e4m3_expanded_avx512vbmi() : avx512vl_kernels().expanded(source);
+  if (has_vbmi()) return e4m3_expanded_avx512vbmi();
+  return avx512vl_kernels().expanded(source, 0);  // the same for any number of rows
 }
 
 }  // namespace octavo
