@@ -104,7 +104,7 @@ def test_factors_leave_the_model_as_it_is(folder: Path):
     graph = source.graph()
     before = logits(source, WINDOWS[0])
     forward = Forward(graph, WINDOWS, source.expand, source.lookup)
-    observe(source, forward, lambda _: SCHEMES["Q4_0"], 1, scale=True, progress=lambda _: None)
+    observe(source, forward, lambda _: SCHEMES["Q4_0"], 1, scale=True, progress=lambda *_: None)
     assert source.columns
     assert folds_of(graph)
     results = {}
@@ -153,6 +153,24 @@ def test_experts_and_latents_by_calibration(
     # Random weights and texts have little to learn from; what goes wrong is far worse.
     assert kl["gptq"] < (1 if family == "qwen3-moe" else 1.1) * kl["rtn"]
     assert kl["awq"] < 1.2 * kl["rtn"]
+
+
+@pytest.mark.parametrize("method", ["rtn", "awq", "gptq", "awq+gptq"])
+def test_progress_goes_up_to_the_end(method: str, tmp_path: Path):
+    """Observing too, so that the time left can be told from the start."""
+    seen: list[tuple[int, int, str]] = []
+    quantize(
+        FAMILIES / "qwen3-moe",
+        tmp_path / "m.gguf",
+        Options("q4_0", method),
+        lambda *report: seen.append(report),
+    )
+    done = [report[0] for report in seen]
+    assert done == sorted(done)
+    assert len({report[1] for report in seen}) == 1
+    assert done[-1] == seen[-1][1]
+    assert max(np.diff(done)) < 0.2 * done[-1]
+    assert any("observing" in report[2] for report in seen) == ("awq" in method)
 
 
 def test_a_killed_gptq_run_goes_on(tmp_path: Path):

@@ -23,7 +23,7 @@ from octavo.quantize.inputs import HELD_OUT, mean_square, tempered
 from octavo.quantize.mixing import Choice, choose
 from octavo.quantize.recipe import EMBEDDING, HEAD, Recipe, is_quantized, recipe_named, scheme_of
 from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
-from octavo.quantize.scaling import groups_of, observe
+from octavo.quantize.scaling import groups_of, observe, work_of
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import Part, SourceModel
 from octavo.weights import Scheme
@@ -112,7 +112,7 @@ class _Job:
         self.threads = num_threads(options.threads)
         self.types = dict(options.types)
         self._total = sum(t.size for t in source.checkpoint.tensors.values())
-        self._count = 0
+        self._work, self._count = self._total, 0
         self._importance: dict[str, Floats] = {}
         self._plan()
 
@@ -134,7 +134,7 @@ class _Job:
             for entry in self.entries:
                 if not sink.has(entry.name):
                     self._round(sink, entry)
-            self._report("done", self._total)
+            self._report("done", self._work)
             sink.finish()
         return self._written(target, sink.resumed)
 
@@ -151,6 +151,7 @@ class _Job:
         if self.options.method == "gptq" and not mixed:
             return forward
         scale = "awq" in self.options.method
+        self._work += work_of(forward.graph, self.source)
         observed = observe(
             self.source,
             forward,
@@ -158,7 +159,7 @@ class _Job:
             self.threads,
             scale=scale,
             errors=mixed,
-            progress=lambda name: self._report(f"observing {name}", 0),
+            progress=lambda name, numbers: self._report(f"observing {name}", numbers),
         )
         if self.options.method != "rtn":
             self._importance = observed.importance
@@ -316,9 +317,9 @@ class _Job:
         )
 
     def _report(self, what: str, numbers: int) -> None:
-        self._count = min(self._count + numbers, self._total)
+        self._count = min(self._count + numbers, self._work)
         if self.progress is not None:
-            self.progress(self._count, self._total, what)
+            self.progress(self._count, self._work, what)
 
 
 class _ExpertsByGptq:

@@ -63,18 +63,19 @@ def observe(
     *,
     scale: bool,
     errors: bool = False,
-    progress: Callable[[str], None],
+    progress: Callable[[str, int], None],
 ) -> Observed:
     """Run the model as it is. Note each product's inputs and, with scale, put the factors found
     into `source`; with errors, measure what each format would cost each weight. scheme_of: the
-    format a weight will get, None if it stays float."""
+    format a weight will get, None if it stays float. progress: called with a weight and how many of
+    its numbers were looked at."""
     graph, observed = forward.graph, Observed()
     groups, folds = groups_of(graph), folds_of(graph) if scale else {}
     columns: dict[str, Floats] = {}
     rows: dict[str, Floats] = {}
 
     def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
-        progress(weight.name)
+        progress(weight.name, source.fitted.tensors[weight.name].size)
         x = tempered(x)
         observed.importance[weight.name] = mean_square(x)
         source_value = node.inputs[0]
@@ -96,8 +97,8 @@ def observe(
 
     def note(names: Sequence[str], expert: int, x: Floats) -> Sequence[Floats]:
         for name in names:
-            progress(name)
             shape = source.fitted.tensors[name].shape
+            progress(name, shape[1] * shape[2])
             seen = observed.importance.setdefault(name, np.zeros((shape[0], shape[2]), np.float32))
             if len(x):
                 seen[expert] = mean_square(tempered(x))
@@ -116,6 +117,17 @@ def observe(
     for name, factor in columns.items():
         observed.importance[name] = observed.importance[name] / (factor * factor)
     return observed
+
+
+def work_of(graph: Graph, source: SourceModel) -> int:
+    """The numbers that `observe` reports in all."""
+    weights = {Op.LINEAR: slice(1, 2), Op.EXPERTS: slice(2, 5)}
+    return sum(
+        source.fitted.tensors[value.name].size
+        for node in graph.nodes
+        for value in node.inputs[weights.get(node.op, slice(0))]
+        if value is not None
+    )
 
 
 def groups_of(graph: Graph) -> dict[Value, list[str]]:
