@@ -57,7 +57,10 @@ def _plot(path: Path, rows: list[dict[str, Any]], model: str) -> None:
         maker, kind = row["name"].split(" ", 1)
         place, kl = row["size_bytes"] / 1e6, row["kl"]
         axes.errorbar(place, kl["mean"], kl["stderr"], fmt="o", color=COLOURS[maker], capsize=2)
-        axes.annotate(kind, (place, kl["mean"]), (5, 3), textcoords="offset points", fontsize=8)
+        shift, side = ((5, 3), "left") if maker == "Octavo" else ((-5, -9), "right")
+        axes.annotate(
+            kind, (place, kl["mean"]), shift, textcoords="offset points", fontsize=8, ha=side
+        )
     axes.set_xlabel("file, MB")
     axes.set_ylabel("KL divergence from the start, nats a token")
     axes.set_title(f"{model}: Octavo blue, llama.cpp red", fontsize=10)
