@@ -58,6 +58,7 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
         "DistilBertModel",
         {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4},
     ),
+    "nomic-bert": ("NomicBertModel", {}),
     "modernbert": ("ModernBertModel", _MODERN),
     "modernbert-rerank": (
         "ModernBertForSequenceClassification",

@@ -126,6 +126,12 @@ ENCODERS: Mapping[str, Conventions] = {
     "xlm-roberta": _bert("xlm-roberta", "XLMRoberta"),
     "camembert": _bert("camembert", "Camembert"),
     "distilbert": _bert("distilbert", "DistilBert"),
+    "nomic_bert": Conventions(
+        "nomic-bert",
+        "NomicBertModel",
+        json_type="nomic_bert",
+        labelled="NomicBertForSequenceClassification",
+    ),
     "modernbert": Conventions(
         "modern-bert",
         "ModernBertModel",
@@ -159,7 +165,7 @@ def _encoder_type(config: ModelConfig, checkpoint: Checkpoint) -> str:
     if checkpoint.format != "gguf":
         return str(checkpoint.metadata.get("model_type"))
     if config.architecture != "bert":
-        return config.architecture
+        return config.architecture.replace("-", "_")
     said = checkpoint.metadata.get(MODEL_TYPE_KEY)
     if isinstance(said, str) and said in ENCODERS and ENCODERS[said].architecture == "bert":
         return said

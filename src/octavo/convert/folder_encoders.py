@@ -38,6 +38,16 @@ def _bert(c: ModelConfig, e: EncoderConfig) -> Keys:
     }
 
 
+def _nomic(c: ModelConfig, e: EncoderConfig) -> Keys:
+    base = shortest(c.rope.base)
+    return {
+        "type_vocab_size": e.num_types,
+        "layer_norm_eps": shortest(c.norm_eps),
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_type": "default", "rope_theta": base},
+    }
+
+
 def _distilbert(c: ModelConfig, e: EncoderConfig) -> Keys:
     return {
         "dim": c.hidden_size,
@@ -72,6 +82,7 @@ _ENCODERS: Mapping[str, Callable[[ModelConfig, EncoderConfig], Keys]] = {
     "xlm-roberta": _bert,
     "camembert": _bert,
     "distilbert": _distilbert,
+    "nomic_bert": _nomic,
     "modernbert": _modernbert,
 }
 """By config.json's model_type."""

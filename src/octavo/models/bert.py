@@ -1,7 +1,7 @@
 """BERT and its kin: norms behind the blocks, biases everywhere, learned positions.
 
 RoBERTa and XLM-RoBERTa count positions from behind the padding token's id. DistilBERT has no token
-types. nomic-bert, from GGUF only, rotates instead and has a gated MLP.
+types. nomic-bert rotates instead and has a gated MLP.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ from octavo.models.source import Source
 from octavo.weights.tensor import Checkpoint, Tensor
 
 _TYPES = "token_types.weight"
+_NOMIC_USUAL = {
+    "prenorm": False,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_scaling_factor": None,
+    "use_rms_norm": False,
+    "activation_function": "swiglu",
+}
 
 
 def adjust(config: ModelConfig, source: Source) -> ModelConfig:
@@ -49,7 +57,13 @@ def adjust_distilbert(config: ModelConfig, source: Source) -> ModelConfig:
 
 
 def adjust_nomic(config: ModelConfig, source: Source) -> ModelConfig:
-    """Rotation over whole heads, in halves."""
+    """Rotation over whole heads, in halves. Its first config.json has names of its own for that."""
+    for key, usual in _NOMIC_USUAL.items():
+        if not source.is_gguf and source.has(key) and source.get(key) != usual:
+            raise source.error(key, source.get(key), f"{usual}: other models are not built here")
+    if not source.is_gguf and source.has("rotary_emb_base"):
+        base = source.number("rotary_emb_base")
+        config = replace(config, rope=replace(config.rope, base=base))
     types = source.checkpoint.tensors.get(_TYPES)
     encoder = encoder_config(source, num_types=types.shape[0] if types is not None else 0)
     return as_encoder(config, encoder, activation="silu")

@@ -16,6 +16,7 @@ from octavo.weights.tensor import Checkpoint
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
+    "swiglu": "silu",  # nomic-bert's first spelling: silu of a gate
     "gelu_pytorch_tanh": "gelu",
     "gelu_new": "gelu",
     "gelu_fast": "gelu",

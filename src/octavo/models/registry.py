@@ -139,7 +139,14 @@ FAMILIES: tuple[Family, ...] = (
         bert.fit,
     ),
     Family("distilbert", (), ("distilbert",), bert.adjust_distilbert, bert.build, bert.fit),
-    Family("nomic-bert", ("nomic-bert",), (), bert.adjust_nomic, bert.build_nomic, bert.fit_nomic),
+    Family(
+        "nomic-bert",
+        ("nomic-bert",),
+        ("nomic_bert",),
+        bert.adjust_nomic,
+        bert.build_nomic,
+        bert.fit_nomic,
+    ),
     Family(
         "modernbert",
         ("modern-bert",),

@@ -45,6 +45,22 @@ MODERNBERT_TOP = {
     **_both("head.norm", "cls.norm"),
     **_both("classifier", "cls.output"),
 }
+NOMIC_TOP = {
+    "embeddings.word_embeddings.weight": "token_embd.weight",
+    **_TYPES,
+    **_both("emb_ln", "token_embd_norm"),
+    **_both("pooler.dense", "cls"),
+    **_both("classifier", "cls.output"),
+}
+NOMIC_LAYER = {
+    "attn.Wqkv": "attn_qkv",
+    "attn.out_proj": "attn_output",
+    "norm1": "attn_output_norm",
+    "mlp.fc11": "ffn_up",
+    "mlp.fc12": "ffn_gate",
+    "mlp.fc2": "ffn_down",
+    "norm2": "layer_output_norm",
+}
 BERT_LAYER = {
     "attention.self.query": "attn_q",
     "attention.self.key": "attn_k",

@@ -19,6 +19,8 @@ from octavo.weights.encoder_names import (
     DISTILBERT_TOP,
     MODERNBERT_LAYER,
     MODERNBERT_TOP,
+    NOMIC_LAYER,
+    NOMIC_TOP,
     OLD_NORMS,
     ROBERTA_TOP,
 )
@@ -234,6 +236,16 @@ FAMILIES: dict[str, FamilyNames] = {
         strip="distilbert.",
         skip=("vocab_",),
         top=DISTILBERT_TOP,
+        needed=_ENCODER_NEEDS,
+    ),
+    "nomic_bert": FamilyNames(
+        NOMIC_LAYER,
+        biases=frozenset({"norm1", "norm2"}),
+        may_bias=frozenset(NOMIC_LAYER),
+        rename=(("encoder.layers.", "model.layers."),),
+        strip="nomic_bert.",
+        skip=("cls.",),
+        top=NOMIC_TOP,
         needed=_ENCODER_NEEDS,
     ),
     "modernbert": FamilyNames(
