@@ -20,9 +20,9 @@ from octavo.backends.testing import run_tokens
 from octavo.cli.app import app
 from octavo.convert import convert
 from octavo.convert.conventions import CONVENTIONS, ENCODERS, MIXTURES, conventions_of
-from octavo.errors import InvalidParameterError, UnsupportedError
+from octavo.errors import FormatError, InvalidParameterError, ModelError, UnsupportedError
 from octavo.models import FAMILIES, build_graph, config_from, fit_tensors, pooling_of
-from octavo.weights import dequantize, open_checkpoint
+from octavo.weights import Tensor, dequantize, open_checkpoint
 from octavo.weights.folder import read_json
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
 from octavo.weights.safetensors import open_safetensors
@@ -131,11 +131,8 @@ def test_pooling_of_others_becomes_files(kind: str, tmp_path: Path):
     checkpoint = open_checkpoint(gguf)
     metadata = {k: v for k, v in checkpoint.metadata.items() if not k.startswith("octavo.")}
     metadata["bert.pooling_type"] = np.uint32({"mean": 1, "cls": 2}[kind])
-    foreign = tmp_path / "foreign.gguf"
-    with foreign.open("wb") as file:
-        tensors = list(checkpoint.tensors.values())
-        entries = [TensorEntry(t.name, t.shape, t.scheme) for t in tensors]
-        write_gguf(file, metadata, entries, iter([t.data for t in tensors]))
+    tensors = list(checkpoint.tensors.values())
+    foreign = rewritten(tmp_path / "foreign.gguf", metadata, tensors)
     back = open_checkpoint(convert(foreign, tmp_path / "back"))
     assert back.metadata["model_type"] == "bert"  # positions without padding's are BERT's
     assert pooling_of(back, is_encoder=True) == kind
@@ -226,6 +223,62 @@ def test_rotation_that_gguf_cannot_say(tmp_path: Path):
     with pytest.raises(UnsupportedError, match="rotated together"):
         convert(folder, tmp_path / "m.gguf")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("name", ["granite-moe", "deepseek-v3", "falcon-grouped"])
+def test_broken_models_are_not_converted(name: str, tmp_path: Path):
+    """Nor is anything written: tensors are checked as the loader checks them."""
+    path = convert(FOLDERS[name], tmp_path / "m.gguf")
+    checkpoint = open_checkpoint(path)
+    lost = {"granite-moe": "ffn_up_exps", "deepseek-v3": "attn_v_b"}.get(name, "attn_qkv")
+    kept = [t for t in checkpoint.tensors.values() if f"blk.1.{lost}." not in t.name]
+    broken = rewritten(tmp_path / "broken.gguf", dict(checkpoint.metadata), kept)
+    with pytest.raises(FormatError, match=lost.removesuffix("qkv")):
+        convert(broken, tmp_path / "back")
+    assert sorted(tmp_path.iterdir()) == [broken, path]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("octavo.exact.position_embd.weight", np.zeros(5, np.float32)),
+        ("octavo.exact.position_embd.weight", np.zeros(64, np.int32)),
+        ("octavo.exact.position_embd.weight", np.zeros(32 * 3, np.float32)),
+        ("octavo.exact.position_embd.weight", "rows"),
+        ("octavo.model_type", "llama"),
+        ("octavo.model_type", np.uint32(3)),
+        ("octavo.sentence_transformers", "[1]"),
+        ("octavo.sentence_transformers", '{"modules": {}}'),
+        ("octavo.sentence_transformers", '{"pooling": {"pooling_mode_max_tokens": true}}'),
+        ("octavo.tokenizer.middle_ids", np.array([-1], np.int32)),
+        ("octavo.tokenizer.middle_ids", "x"),
+    ],
+)
+@pytest.mark.parametrize("name", ["roberta", "modernbert"])
+def test_own_keys_are_not_trusted(name: str, key: str, value: Any, tmp_path: Path):
+    """An error that names what is wrong, or a folder of the same model; never a crash."""
+    checkpoint = open_checkpoint(convert(ENCODER_FOLDERS[name], tmp_path / "m.gguf"))
+    metadata = {**checkpoint.metadata, key: value}
+    odd = rewritten(tmp_path / "odd.gguf", metadata, list(checkpoint.tensors.values()))
+    try:
+        back = convert(odd, tmp_path / "back")
+    except ModelError:
+        assert not (tmp_path / "back").exists()
+    else:
+        build_graph(config_from(open_checkpoint(back)), fitted(back))
+
+
+def fitted(path: Path) -> dict[str, Any]:
+    checkpoint = open_checkpoint(path)
+    return dict(fit_tensors(config_from(checkpoint), checkpoint).tensors)
+
+
+def rewritten(path: Path, metadata: dict[str, Any], tensors: list[Tensor]) -> Path:
+    """A GGUF file of these."""
+    with path.open("wb") as file:
+        entries = [TensorEntry(t.name, t.shape, t.scheme) for t in tensors]
+        write_gguf(file, metadata, entries, iter([t.data for t in tensors]))
+    return path
 
 
 def changed(name: str, tmp_path: Path, **settings: Any) -> Path:

@@ -21,7 +21,7 @@ from octavo.convert.tensors import FLOATS, Bytes, Turner, as_scheme, exact_key
 from octavo.convert.tokenizer_to_gguf import tokenizer_keys
 from octavo.convert.tokenizer_to_json import tokenizer_files
 from octavo.errors import FormatError, InvalidParameterError
-from octavo.models import ModelConfig, config_from
+from octavo.models import ModelConfig, build_graph, config_from, fit_tensors
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
 from octavo.weights.names import stored_name
@@ -54,6 +54,7 @@ def convert(
     check_target(target, force)
     checkpoint = open_checkpoint(source)
     config = config_from(checkpoint)
+    build_graph(config, fit_tensors(config, checkpoint).tensors)  # every tensor of its shape
     job = Conversion(checkpoint, config, dtype, progress)
     if checkpoint.format == "gguf":
         job.to_folder(target)
@@ -89,7 +90,9 @@ class Conversion:
         """RoBERTa's positions of padding, which its GGUF file keeps beside the table."""
         kept = self.checkpoint.metadata.get(exact_key("position_embd.weight"))
         hidden, encoder = self.config.hidden_size, self.config.encoder
-        if encoder is None or not isinstance(kept, np.ndarray) or kept.size % hidden:
+        if encoder is None or "position_embd.weight" not in self.checkpoint.tensors:
+            return
+        if not isinstance(kept, np.ndarray) or kept.dtype != np.float32 or kept.size % hidden:
             return
         first = np.asarray(kept, np.float32).reshape(-1, hidden)
         encoder = replace(encoder, position_offset=len(first))
