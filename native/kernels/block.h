@@ -54,6 +54,16 @@ struct Block<SourceType::kMXFP4> : BlockOf<32, 17, SourceType::kMXFP4> {};
 template <>
 struct Block<SourceType::kE4M3> : BlockOf<32, 36, SourceType::kE4M3> {};
 template <>
+struct Block<SourceType::kNVFP4> : BlockOf<64, 36, SourceType::kNVFP4> {};
+template <>
+struct Block<SourceType::kNVFP4_D> : BlockOf<32, 22, SourceType::kNVFP4> {};
+template <>
+struct Block<SourceType::kQ4_Z> : BlockOf<32, 19, SourceType::kQ4_Z> {};
+template <>
+struct Block<SourceType::kQ4_Z128> : BlockOf<32, 20, SourceType::kQ4_Z128> {};
+template <>
+struct Block<SourceType::kQ8_Z128> : BlockOf<32, 36, SourceType::kQ8_Z128> {};
+template <>
 struct Block<SourceType::kQ1_0> : BlockOf<128, 18, SourceType::kQ4_0> {};
 
 static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
@@ -125,8 +135,23 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
     add_fifth_bits(load_as<uint32_t>(block + 4), out);
   } else if constexpr (T == SourceType::kQ8_0) {
     for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
-  } else if constexpr (T == SourceType::kE4M3) {
+  } else if constexpr (T == SourceType::kE4M3 || T == SourceType::kQ8_Z128) {
     std::memcpy(out, block + 4, 32);
+  } else if constexpr (T == SourceType::kQ4_Z) {
+    split_nibbles(block + 3, out);
+  } else if constexpr (T == SourceType::kQ4_Z128) {
+    split_nibbles(block + 4, out);
+  } else if constexpr (T == SourceType::kNVFP4_D) {
+    for (int i = 0; i < 16; ++i) {
+      out[2 * i] = block[6 + i] & 15;
+      out[2 * i + 1] = block[6 + i] >> 4;
+    }
+  } else if constexpr (T == SourceType::kNVFP4) {  // 8 bytes hold 16 codes
+    for (int i = 0; i < 16; ++i) {
+      const uint8_t both = block[4 + group * 16 + i];
+      out[i / 8 * 16 + i % 8] = both & 15;
+      out[i / 8 * 16 + 8 + i % 8] = both >> 4;
+    }
   } else if constexpr (T == SourceType::kQ2_K) {
     bit_pairs(block + 16 + group / 4 * 32, group % 4 * 2, out);
   } else if constexpr (T == SourceType::kQ3_K) {
@@ -185,7 +210,11 @@ inline const uint8_t* block_scale(const uint8_t* block) {
 template <SourceType T>
 inline uint8_t half_scale_byte(const uint8_t* block, int group, int half) {
   const int i = group * 2 + half;
-  if constexpr (T == SourceType::kQ2_K) {
+  if constexpr (T == SourceType::kNVFP4) {
+    return block[i] == 0x7f ? 0 : block[i];  // as it is read by others
+  } else if constexpr (T == SourceType::kNVFP4_D) {
+    return block[4 + half];
+  } else if constexpr (T == SourceType::kQ2_K) {
     return block[i];
   } else if constexpr (T == SourceType::kQ3_K) {
     const uint8_t* s = block + 96;
@@ -196,6 +225,26 @@ inline uint8_t half_scale_byte(const uint8_t* block, int group, int half) {
     static_assert(T == SourceType::kQ6_K);
     return block[192 + i];
   }
+}
+
+// Formats with a float32 scale: that of the block, times what its unit is in.
+template <SourceType T>
+inline float float_scale(const uint8_t* block) {
+  if constexpr (T == SourceType::kNVFP4) {
+    return 0x1p7f;  // codes are doubled and the e4m3 scales read as 256 times less
+  } else if constexpr (T == SourceType::kNVFP4_D) {
+    return load_as<float>(block) * 0x1p7f;
+  } else {
+    static_assert(T == SourceType::kE4M3);
+    return load_as<float>(block) * 0x1p-9f;
+  }
+}
+
+// The zero point of formats that have one.
+template <SourceType T>
+inline int zero_point(const uint8_t* block) {
+  if constexpr (T == SourceType::kQ4_Z) return block[2];
+  return load_as<int16_t>(block + 2);
 }
 
 // IQ4_XS: the whole-numbered scale of group `group`.

@@ -16,12 +16,17 @@ template <SourceType T>
 void group_terms(const uint8_t* block, int group, int half, float* scale, float* add) {
   using F = Format<Block<T>::kPanel>;
   *add = 0.0f;
-  if constexpr (F::kScales == Scales::kFloat) {
-    *scale = load_as<float>(block) * kWideUnit<Block<T>::kPanel>;
+  if constexpr (F::kFloatHead) {
+    *scale = float_scale<T>(block);
+    if constexpr (F::kHalvesFloat) *scale *= small_e4m3(half_scale_byte<T>(block, group, half));
     return;
   }
   *scale = load_half(block_scale<T>(block));
-  if constexpr (F::kMin) *add = load_half(block_scale<T>(block) + 2);
+  if constexpr (F::kZeros) {
+    *add = -(*scale * static_cast<float>(zero_point<T>(block)));
+  } else if constexpr (F::kMin) {
+    *add = load_half(block_scale<T>(block) + 2);
+  }
   if constexpr (F::kScales == Scales::kSuperMin) {
     uint8_t sc = 0;
     uint8_t min = 0;
@@ -101,24 +106,6 @@ void dequantize(const uint8_t* row, int64_t k, float* out) {
   }
 }
 
-// Unsigned floats of 4 exponent and 3 mantissa bits, halved since the numbers are doubled.
-float half_of_e4m3(uint8_t x) {
-  if (x == 0x7f) return 0.0f;
-  const int exponent = x >> 3 & 15;
-  const auto mantissa = static_cast<float>(x & 7);
-  if (exponent == 0) return mantissa * 0x1p-10f;
-  return std::ldexp(8.0f + mantissa, exponent - 11);
-}
-
-// NVFP4: 4 scales, then 4 times 16 codes, each 8 bytes of first their low, then their high nibbles.
-void dequantize_nvfp4(const uint8_t* block, float* out) {
-  for (int i = 0; i < 64; ++i) {
-    const uint8_t byte = block[4 + i / 16 * 8 + i % 8];
-    const int code = i % 16 < 8 ? byte & 15 : byte >> 4;
-    out[i] = half_of_e4m3(block[i / 16]) * static_cast<float>(kE2m1Doubled[code]);
-  }
-}
-
 void dequantize_q8_k(const uint8_t* block, float* out) {
   const float d = load_as<float>(block);
   for (int i = 0; i < 256; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[4 + i]));
@@ -158,9 +145,6 @@ void dequantize_row(SourceType file, const uint8_t* row, int64_t k, float* out) 
       return convert<int32_t>(row, k, out);
     case SourceType::kI64:
       return convert<int64_t>(row, k, out);
-    case SourceType::kNVFP4:
-      for (int64_t i = 0; i < k / 64; ++i) dequantize_nvfp4(row + i * 36, out + i * 64);
-      return;
     case SourceType::kQ8_K:
       for (int64_t i = 0; i < k / 256; ++i) dequantize_q8_k(row + i * 292, out + i * 256);
       return;

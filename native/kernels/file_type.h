@@ -61,6 +61,21 @@ bool with_block_type(SourceType file, F&& f) {
     case SourceType::kE4M3:
       f.template operator()<SourceType::kE4M3>();
       return true;
+    case SourceType::kNVFP4:
+      f.template operator()<SourceType::kNVFP4>();
+      return true;
+    case SourceType::kQ4_Z:
+      f.template operator()<SourceType::kQ4_Z>();
+      return true;
+    case SourceType::kQ4_Z128:
+      f.template operator()<SourceType::kQ4_Z128>();
+      return true;
+    case SourceType::kQ8_Z128:
+      f.template operator()<SourceType::kQ8_Z128>();
+      return true;
+    case SourceType::kNVFP4_D:
+      f.template operator()<SourceType::kNVFP4_D>();
+      return true;
     default:
       return with_table_type(file, f);
   }
@@ -95,7 +110,6 @@ struct BlockShape {
 inline BlockShape block_shape(SourceType file) {
   if (const int bytes = plain_bytes(file); bytes > 0) return {1, bytes};
   if (file == SourceType::kQ8_K) return {256, 292};
-  if (file == SourceType::kNVFP4) return {64, 36};
   BlockShape shape{0, 0};
   with_block_type(file, [&]<SourceType T>() { shape = {Block<T>::kColumns, Block<T>::kBytes}; });
   return shape;

@@ -27,16 +27,20 @@ enum class Scales {
   kSuper,     // w = (d * sc) * q.             head: float16 d[16]; tail: int8 sc[16]
   kSuperMin,  // w = (d * sc) * q - dmin * m.  head: float16 d[16], dmin[16]; tail: u8 sc[16], m[16]
   kHalves,    // w = (d * sc) * q.             head: float16 d[16]; tail: int8 sc[2 halves][16]
-  kHalvesMin,  // w = (d * sc) * q - dmin * m.  head: float16 d[16], dmin[16];
-               //                               tail: u8 (sc + 16 * m)[2 halves][16]
-  kTable,      // w = (d * sc) * table[q].      head: float32 d[16], u8 table[16] (less 128);
-               //                               tail: int8 sc[2 halves][16]
-  kFloat,      // w = d * q.                    head: float32 d[16], of 128 columns
+  kHalvesMin,    // w = (d * sc) * q - dmin * m.  head: float16 d[16], dmin[16];
+                 //                               tail: u8 (sc + 16 * m)[2 halves][16]
+  kTable,        // w = (d * sc) * table[q].      head: float32 d[16], u8 table[16] (less 128);
+                 //                               tail: int8 sc[2 halves][16]
+  kFloat,        // w = d * q.                    head: float32 d[16], of 128 columns
+  kZero,         // w = d * (q - z).              tail: float16 d[16], u8 z[16]
+  kZeroBlock,    // w = d * (q - z).              head: float16 d[16], int16 z[16], of 128 columns
+  kHalvesFloat,  // w = (d * sc) * q.           head: float32 d[16]; tail: e4m3 sc[2 halves][16],
+                 //                             which are read as 256 times less
 };
 
 // Groups that share a head; the last ones of a row may be fewer where it is not 8.
 constexpr int groups_of_head(Scales scales) {
-  return scales == Scales::kFloat ? 4 : 8;
+  return scales == Scales::kFloat || scales == Scales::kZeroBlock ? 4 : 8;
 }
 
 constexpr int head_bytes(Scales scales) {
@@ -48,6 +52,8 @@ constexpr int head_bytes(Scales scales) {
     case Scales::kSuperMin:
     case Scales::kHalvesMin:
     case Scales::kFloat:
+    case Scales::kZeroBlock:
+    case Scales::kHalvesFloat:
       return 64;
     case Scales::kTable:
       return 80;
@@ -63,8 +69,11 @@ constexpr int tail_bytes(Scales scales) {
     case Scales::kPower:
     case Scales::kSuper:
       return 16;
+    case Scales::kZero:
+      return 48;
     case Scales::kBlock:
     case Scales::kFloat:
+    case Scales::kZeroBlock:
       return 0;
     default:
       return 32;
@@ -91,10 +100,14 @@ struct FormatOf {
   static constexpr bool kWide = kZeroBits == 7;  // what is multiplied takes all of a byte
   static constexpr bool kTable = kScales == Scales::kTable;
   static constexpr int kDigits = 1;  // bytes of the whole number that a code stands for
-  static constexpr bool kMin = kScales == Scales::kMin || kScales == Scales::kSuperMin;
+  static constexpr bool kZeros = kScales == Scales::kZero || kScales == Scales::kZeroBlock;
+  static constexpr bool kMin = kScales == Scales::kMin || kScales == Scales::kSuperMin || kZeros;
   static constexpr bool kHalvesMin = kScales == Scales::kHalvesMin;
   // The halves of a group have scales of their own, integers, and the block's comes last.
-  static constexpr bool kHalves = kScales == Scales::kHalves || kHalvesMin || kTable;
+  static constexpr bool kHalvesFloat = kScales == Scales::kHalvesFloat;  // not integers
+  static constexpr bool kHalves =
+      kScales == Scales::kHalves || kHalvesMin || kTable || kHalvesFloat;
+  static constexpr bool kFloatHead = kTable || kHalvesFloat || kScales == Scales::kFloat;
   static constexpr int kHead = head_bytes(kScales);
   static constexpr int kTail = tail_bytes(kScales);
   static constexpr int kSuper = kHead > 0 ? groups_of_head(kScales) : 1;
@@ -148,6 +161,16 @@ struct Format<SourceType::kMXFP4> : FormatOf<4, 4, Scales::kPower, true> {
   static constexpr const CodeTable& kValues = kE2m1Doubled;
 };
 template <>
+struct Format<SourceType::kNVFP4> : FormatOf<4, 4, Scales::kHalvesFloat, true> {
+  static constexpr const CodeTable& kValues = kE2m1Doubled;
+};
+template <>
+struct Format<SourceType::kQ4_Z> : FormatOf<4, -1, Scales::kZero> {};
+template <>
+struct Format<SourceType::kQ4_Z128> : FormatOf<4, -1, Scales::kZeroBlock> {};
+template <>
+struct Format<SourceType::kQ8_Z128> : FormatOf<8, 7, Scales::kZeroBlock> {};
+template <>
 struct Format<SourceType::kTable> : FormatOf<4, 7, Scales::kTable, true> {};
 // "Wide" formats: codes that stand for whole numbers of more than a byte. wide.h has them.
 template <>
@@ -199,6 +222,12 @@ template <SourceType S>
 constexpr size_t groups_bytes(int64_t groups) {
   const bool whole = groups % Format<S>::kSuper == 0;
   return group_offset<S>(groups) - static_cast<size_t>(whole ? Format<S>::kHead : 0);
+}
+
+// Groups of the next block where so many are left.
+template <class F>
+constexpr int64_t groups_left(int64_t left) {
+  return F::kSuper == 1 || left >= F::kSuper ? F::kSuper : left;
 }
 
 // Place of element (column k, row r) in a panel of 16-bit floats: [k][16 rows] for float16, and for
@@ -259,6 +288,18 @@ bool with_format(SourceType source, F&& f) {
       return true;
     case SourceType::kE4M3:
       f.template operator()<SourceType::kE4M3>();
+      return true;
+    case SourceType::kNVFP4:
+      f.template operator()<SourceType::kNVFP4>();
+      return true;
+    case SourceType::kQ4_Z:
+      f.template operator()<SourceType::kQ4_Z>();
+      return true;
+    case SourceType::kQ4_Z128:
+      f.template operator()<SourceType::kQ4_Z128>();
+      return true;
+    case SourceType::kQ8_Z128:
+      f.template operator()<SourceType::kQ8_Z128>();
       return true;
     default:
       return false;

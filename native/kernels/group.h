@@ -41,11 +41,15 @@ inline int group_factor(const uint8_t* head, const uint8_t* group, int r, int c)
   return element;
 }
 
-// kHalves: the whole-numbered scale of (row, half of the group).
+// kHalves: the scale of (row, half of the group), a whole number unless kHalvesFloat.
 template <SourceType S>
-inline int half_scale(const uint8_t* group, int r, int half) {
+inline auto half_scale(const uint8_t* group, int r, int half) {
   const uint8_t byte = group[Format<S>::kElementBytes + half * 16 + r];
-  return Format<S>::kHalvesMin ? byte & 15 : static_cast<int8_t>(byte);
+  if constexpr (Format<S>::kHalvesFloat) {
+    return small_e4m3(byte);
+  } else {
+    return Format<S>::kHalvesMin ? byte & 15 : static_cast<int8_t>(byte);
+  }
 }
 
 // kHalvesMin: the whole-numbered min.
@@ -57,7 +61,7 @@ inline int half_min(const uint8_t* group, int r, int half) {
 // Formats with heads: the block's scale of a row.
 template <SourceType S>
 inline float head_scale(const uint8_t* head, int r) {
-  return Format<S>::kTable ? load_as<float>(head + r * 4) : load_half(head + r * 2);
+  return Format<S>::kFloatHead ? load_as<float>(head + r * 4) : load_half(head + r * 2);
 }
 
 // Scale of (row, half of the group) and the min (0 where the format has none).
@@ -77,7 +81,13 @@ inline void group_scale(const uint8_t* head, const uint8_t* group, int r, int ha
       *min = -(load_half(head + 32 + r * 2) * m);
     }
   } else if constexpr (F::kScales == Scales::kFloat) {
-    *scale = load_as<float>(head + r * 4);
+    *scale = head_scale<S>(head, r);
+  } else if constexpr (F::kScales == Scales::kZero) {
+    *scale = load_half(tail + r * 2);
+    *min = -(*scale * static_cast<float>(tail[32 + r]));
+  } else if constexpr (F::kScales == Scales::kZeroBlock) {
+    *scale = load_half(head + r * 2);
+    *min = -(*scale * static_cast<float>(load_as<int16_t>(head + 32 + r * 2)));
   } else if constexpr (F::kScales == Scales::kBlock) {
     *scale = load_half(head + r * 2);
   } else if constexpr (F::kScales == Scales::kSuper) {

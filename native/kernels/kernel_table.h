@@ -10,8 +10,9 @@
 //   kHalves, the halves of a group having whole-numbered scales: for each group of a block of 256
 //     in K order
 //     s = fma(float(sum of each half's scale * integer dot product), activation scale, s)
-//   which is exact up to the fma, being below 2^24; then c = fma(s, the block's scale, c), s = 0.
-//   With whole-numbered mins (Q2_K) besides
+//   which is exact up to the fma, being below 2^24 (with scales that are floats, it is the product
+//   of the first half, and the second's added by an fma); then c = fma(s, the block's scale, c), s
+//   = 0. With whole-numbered mins (Q2_K) besides
 //     t = fma(float(sum of each half's min * -(sum of its activations)), activation scale, t)
 //   and at the end c = fma(t, the block's scale of mins, c), t = 0
 //   float: four sums over k % 4, c[j] = fma(w, x, c[j]) in K order; then (c0 + c1) + (c2 + c3)

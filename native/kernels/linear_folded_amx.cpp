@@ -238,7 +238,8 @@ ExpandedKernels folded_kernels_amx(SourceType source) {
   constexpr auto kRows = std::make_integer_sequence<int, kTileRows>{};
   ExpandedKernels kernels{};
   with_format(source, [&]<SourceType S>() {
-    if constexpr (Format<S>::kHalves) {
+    // Scales that are floats do not go into elements.
+    if constexpr (Format<S>::kHalves && !Format<S>::kHalvesFloat) {
       kernels.expand = expand_folded<S>;
       kernels.tiles = tiles<OfSource<S>::template Sum>(kRows);
       kernels.from_rows = 96;

@@ -160,9 +160,10 @@ struct Halves {
       __m512 m[T];
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) s[t] = m[t] = _mm512_setzero_ps();
+      const int64_t super_groups = a.groups - super < kSuper ? a.groups - super : kSuper;
 #pragma GCC unroll 1
-      for (int g = 0; g < kSuper; ++g) {
-        const bool last = g == kSuper - 1;
+      for (int64_t g = 0; g < super_groups; ++g) {
+        const bool last = g == super_groups - 1;
         const uint8_t* next = group + kBytes + (last ? kHead : 0);
         multiply<1>(q + kGroup / 2, group + 256);
         take<0>(sums[g % 2][0]);
@@ -177,7 +178,7 @@ struct Halves {
         if (last) add(sums[g % 2], group, terms, s, m);
         q += stride, terms += stride, group = next;
       }
-      const uint8_t* head = group - 2 * kHead - kSuper * kBytes;
+      const uint8_t* head = group - 2 * kHead - static_cast<size_t>(super_groups) * kBytes;
       const __m512 scale = load_floats(head);
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) c[t] = _mm512_fmadd_ps(s[t], scale, c[t]);

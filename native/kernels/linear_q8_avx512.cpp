@@ -167,8 +167,9 @@ struct Tile {
 #pragma GCC unroll 12
         for (int t = 0; t < T; ++t) s[p][t] = m[p][t] = _mm512_setzero_ps();
       }
+      const int64_t count = groups_left<F>(a.groups - super);
 #pragma GCC unroll 1
-      for (int g = 0; g < F::kSuper; ++g) {
+      for (int64_t g = 0; g < count; ++g) {
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) {
           const uint8_t* at = group + p * a.panel_bytes;

@@ -73,9 +73,10 @@ inline __attribute__((always_inline)) float32x4_t load_scale(const uint8_t* head
                                                              const uint8_t* group, int v) {
   using F = Format<S>;
   const uint8_t* tail = group + F::kElementBytes;
-  if constexpr (F::kTable) {
+  if constexpr (F::kFloatHead) {
     return vreinterpretq_f32_u8(vld1q_u8(head + v * 16));
-  } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
+  } else if constexpr (F::kHalves || F::kScales == Scales::kBlock ||
+                       F::kScales == Scales::kZeroBlock) {
     return load_halves(head + v * 8);
   } else if constexpr (F::kScales == Scales::kSuperMin) {
     return vmulq_f32(load_halves(head + v * 8), load_unsigned(tail + v * 4));
@@ -91,6 +92,12 @@ inline __attribute__((always_inline)) float32x4_t load_scale(const uint8_t* head
   } else {
     return load_halves(tail + v * 8);
   }
+}
+
+// kHalvesFloat: the scales of half `half` of the group, as small_e4m3.
+inline __attribute__((always_inline)) float32x4_t load_small_e4m3(const uint8_t* p) {
+  const uint16x4_t moved = vand_u16(vshl_n_u16(load_4(p), 7), vdup_n_u16(0x3fff));
+  return vcvt_f32_f16(vreinterpret_f16_u16(moved));
 }
 
 // kHalves: the whole-numbered scales of half `half` of the group.
@@ -121,6 +128,11 @@ inline __attribute__((always_inline)) float32x4_t load_min(const uint8_t* head,
   const uint8_t* tail = group + Format<S>::kElementBytes;
   if constexpr (Format<S>::kScales == Scales::kSuperMin) {
     return vnegq_f32(vmulq_f32(load_halves(head + 32 + v * 8), load_unsigned(tail + 16 + v * 4)));
+  } else if constexpr (Format<S>::kScales == Scales::kZero) {
+    return vnegq_f32(vmulq_f32(load_halves(tail + v * 8), load_unsigned(tail + 32 + v * 4)));
+  } else if constexpr (Format<S>::kScales == Scales::kZeroBlock) {
+    const int16x4_t z = vreinterpret_s16_u8(vld1_u8(head + 32 + v * 8));
+    return vnegq_f32(vmulq_f32(load_halves(head + v * 8), vcvtq_f32_s32(vmovl_s16(z))));
   } else {
     return load_halves(tail + 32 + v * 8);
   }
@@ -215,6 +227,19 @@ struct Tile {
     }
     add_part<0>(head, group, q, v, first);
     add_part<1>(head, group, q, v, second);
+    if constexpr (F::kHalvesFloat) {
+      for (int i = 0; i < 2; ++i) {
+        const uint8_t* scales = group + F::kElementBytes + (v + i) * 4;
+        const float32x4_t scale_first = load_small_e4m3(scales);
+        const float32x4_t scale_second = load_small_e4m3(scales + 16);
+        for (int t = 0; t < T; ++t) {
+          const float32x4_t x = vmulq_f32(vcvtq_f32_s32(first[i][t]), scale_first);
+          const float32x4_t both = vfmaq_f32(x, vcvtq_f32_s32(second[i][t]), scale_second);
+          s[v + i][t] = vfmaq_f32(s[v + i][t], both, vdupq_n_f32(terms[t].scale));
+        }
+      }
+      return;
+    }
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const int32x4_t scale_first = load_half_scale<S>(group, 0, v + i);
@@ -271,7 +296,8 @@ struct Tile {
       for (int v = 0; v < kVectors; ++v) {
         for (int t = 0; t < T; ++t) s[v][t] = m[v][t] = vdupq_n_f32(0.0f);
       }
-      for (int g = 0; g < F::kSuper; ++g) {
+      const int64_t count = groups_left<F>(a.groups - super);
+      for (int64_t g = 0; g < count; ++g) {
         const auto* terms = reinterpret_cast<const Terms*>(terms_at);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; v += 2) {

@@ -231,8 +231,9 @@ struct Tile {
       __m256 m[2][T];
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) s[0][t] = s[1][t] = m[0][t] = m[1][t] = _mm256_setzero_ps();
+      const int64_t count = groups_left<F>(a.groups - super);
 #pragma GCC unroll 1
-      for (int g = 0; g < F::kSuper; ++g) {
+      for (int64_t g = 0; g < count; ++g) {
         for (size_t b = 0; b < View::kPrefetched; b += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(group + kAhead + b), _MM_HINT_T0);
         }

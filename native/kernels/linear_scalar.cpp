@@ -1,5 +1,6 @@
 // The products in plain C++: what every other instruction set must equal, and all that a machine
 // without a kernel of its own gets.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -56,18 +57,20 @@ float halves_element(const QuantTileArgs& a, int r) {
     const uint8_t* head = a.panel + static_cast<size_t>(first / F::kSuper) * kSuperBytes<S>;
     float s = 0.0f;
     float mins = 0.0f;
-    for (int64_t g = first; g < first + F::kSuper; ++g) {
+    for (int64_t g = first; g < std::min(first + F::kSuper, a.groups); ++g) {
       const Terms* terms = terms_of(a, g);
       const uint8_t* group = a.panel + group_offset<S>(g);
       const int neg[2] = {terms->neg_sum_first, terms->neg_sum - terms->neg_sum_first};
-      int sum = 0;
+      float sum = 0.0f;
       int min = 0;
       for (int half = 0; half < 2; ++half) {
-        const int products = dot<S>(head, group, q_of(a, g), r, half * 16, half * 16 + 16);
-        sum += half_scale<S>(group, r, half) * (products + neg[half] * F::kZeroPoint);
+        int products = dot<S>(head, group, q_of(a, g), r, half * 16, half * 16 + 16);
+        products += neg[half] * F::kZeroPoint;
+        const auto scale = static_cast<float>(half_scale<S>(group, r, half));
+        sum = std::fma(static_cast<float>(products), scale, sum);
         if (F::kHalvesMin) min += half_min<S>(group, r, half) * neg[half];
       }
-      s = std::fma(static_cast<float>(sum), terms->scale, s);
+      s = std::fma(sum, terms->scale, s);
       mins = std::fma(static_cast<float>(min), terms->scale, mins);
     }
     c = std::fma(s, head_scale<S>(head, r), c);

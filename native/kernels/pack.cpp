@@ -10,7 +10,6 @@
 #include "kernels/format.h"
 #include "kernels/half.h"
 #include "kernels/panel.h"
-#include "kernels/wide.h"
 
 namespace octavo {
 namespace {
@@ -83,6 +82,9 @@ inline void write_tail(const uint8_t* block, int group, int row, uint8_t* tail) 
     }
   } else if constexpr (F::kScales == Scales::kSuper) {
     tail[row] = super_scale(block, group);
+  } else if constexpr (F::kScales == Scales::kZero) {
+    std::memcpy(tail + row * 2, block_scale<T>(block), 2);
+    tail[32 + row] = static_cast<uint8_t>(zero_point<T>(block));
   } else if constexpr (F::kScales == Scales::kPower) {
     tail[row] = block[0];
   } else if constexpr (F::kTail > 0) {
@@ -100,8 +102,8 @@ inline void write_head(const uint8_t* block, int row, uint8_t* head) {
     for (int i = 0; i < 16; ++i) {
       head[64 + i] = static_cast<uint8_t>(table_values<T>()[i] + F::kZeroPoint);
     }
-  } else if constexpr (F::kScales == Scales::kFloat) {
-    const float scale = load_as<float>(block) * kWideUnit<Block<T>::kPanel>;
+  } else if constexpr (F::kFloatHead) {
+    const float scale = float_scale<T>(block);
     std::memcpy(head + row * 4, &scale, 4);
   } else if constexpr (F::kHead > 0) {
     std::memcpy(head + row * 2, block_scale<T>(block), 2);

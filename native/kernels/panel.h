@@ -56,7 +56,15 @@ enum class SourceType : int32_t {
   kQ1_0 = 41,
   // No file's, but what quantized safetensors become:
   kTable = 1000,  // 4-bit codes into 16 numbers that the panel carries, for kIQ1 to kIQ3
-  kE4M3 = 1010,   // 8-bit floats; rows: blocks of 32, a float32 scale, then the codes
+  // Rows of the others are blocks of 32 columns:
+  kE4M3 = 1010,     // 8-bit floats: a float32 scale, the codes; 128 columns share a scale
+  kNVFP4_D = 1011,  // as kNVFP4: a float32 scale, an e4m3 scale for each 16, pairs of codes; 256
+                    // columns share the first scale
+  // w = d * (q - zero): float16 d, then the zero point, a byte or (128 columns share both) int16,
+  // of 8 bits less 128; then q, of 4 bits the first and the last 16 of a block in a byte.
+  kQ4_Z = 1012,
+  kQ4_Z128 = 1013,
+  kQ8_Z128 = 1014,
 };
 
 // How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.

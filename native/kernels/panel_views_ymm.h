@@ -23,6 +23,10 @@ OCTAVO_INLINE __m128i load_8(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
 
+OCTAVO_INLINE __m128i load_16(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+
 OCTAVO_INLINE void store(uint8_t* p, __m256i v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
 }
@@ -80,9 +84,10 @@ struct Stored {
   // The scales of the group, or (kHalves) of the block of 256.
   static OCTAVO_INLINE __m256 scale(const uint8_t* head, const uint8_t* group, int h) {
     const uint8_t* tail = group + F::kElementBytes;
-    if constexpr (F::kTable) {
+    if constexpr (F::kFloatHead) {
       return load_floats(head + h * 32);
-    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
+    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock ||
+                         F::kScales == Scales::kZeroBlock) {
       return load_halves(head + h * 16);
     } else if constexpr (F::kScales == Scales::kSuperMin) {
       const __m256i sc = _mm256_cvtepu8_epi32(load_8(tail + h * 8));
@@ -102,10 +107,13 @@ struct Stored {
     }
   }
 
-  // kHalves: the whole-numbered scales of half `half` of the group.
+  // kHalves: the scales of half `half` of the group.
   static OCTAVO_INLINE __m256 half_scale(const uint8_t* group, int half, int h) {
     const __m128i bytes = load_8(group + F::kElementBytes + half * 16 + h * 8);
-    if constexpr (F::kHalvesMin) {
+    if constexpr (F::kHalvesFloat) {  // as small_e4m3
+      const __m128i moved = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 7);
+      return _mm256_cvtph_ps(_mm_and_si128(moved, _mm_set1_epi16(0x3fff)));
+    } else if constexpr (F::kHalvesMin) {
       const __m256i both = _mm256_cvtepu8_epi32(bytes);
       return _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
     } else {
@@ -129,6 +137,12 @@ struct Stored {
     if constexpr (F::kScales == Scales::kSuperMin) {
       const __m256i m = _mm256_cvtepu8_epi32(load_8(tail + 16 + h * 8));
       const __m256 product = _mm256_mul_ps(load_halves(head + 32 + h * 16), _mm256_cvtepi32_ps(m));
+      return _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
+    } else if constexpr (F::kZeros) {
+      const __m256i z = F::kScales == Scales::kZero
+                            ? _mm256_cvtepu8_epi32(load_8(tail + 32 + h * 8))
+                            : _mm256_cvtepi16_epi32(load_16(head + 32 + h * 16));
+      const __m256 product = _mm256_mul_ps(scale(head, group, h), _mm256_cvtepi32_ps(z));
       return _mm256_xor_ps(product, _mm256_set1_ps(-0.0f));
     } else {
       return load_halves(tail + 32 + h * 16);

@@ -24,6 +24,10 @@ OCTAVO_INLINE __m512 load_floats(const uint8_t* p) {
   return _mm512_loadu_ps(p);
 }
 
+OCTAVO_INLINE __m256i load_256(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
 OCTAVO_INLINE __m512i unsigned_bytes(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -70,9 +74,10 @@ struct Stored {
   // Scale of each of the 16 rows: of the group, or (kHalves) of the block of 256.
   static OCTAVO_INLINE __m512 scale(const uint8_t* head, const uint8_t* group) {
     const uint8_t* tail = group + F::kElementBytes;
-    if constexpr (F::kTable) {
+    if constexpr (F::kFloatHead) {
       return load_floats(head);
-    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock) {
+    } else if constexpr (F::kHalves || F::kScales == Scales::kBlock ||
+                         F::kScales == Scales::kZeroBlock) {
       return load_halves(head);
     } else if constexpr (F::kScales == Scales::kSuperMin) {
       return _mm512_mul_ps(load_halves(head), _mm512_cvtepi32_ps(unsigned_bytes(tail)));
@@ -90,10 +95,14 @@ struct Stored {
     }
   }
 
-  // kHalves: the whole-numbered scale of half `half` of the group.
+  // kHalves: the scale of half `half` of the group.
   static OCTAVO_INLINE __m512 half_scale(const uint8_t* group, int half) {
     const uint8_t* bytes = group + F::kElementBytes + half * 16;
-    if constexpr (F::kHalvesMin) {
+    if constexpr (F::kHalvesFloat) {  // as small_e4m3
+      const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+      const __m256i moved = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7);
+      return _mm512_cvtph_ps(_mm256_and_si256(moved, _mm256_set1_epi16(0x3fff)));
+    } else if constexpr (F::kHalvesMin) {
       return _mm512_cvtepi32_ps(_mm512_and_si512(unsigned_bytes(bytes), _mm512_set1_epi32(15)));
     } else {
       return _mm512_cvtepi32_ps(signed_bytes(bytes));
@@ -113,6 +122,11 @@ struct Stored {
     if constexpr (F::kScales == Scales::kSuperMin) {
       const __m512 m = _mm512_cvtepi32_ps(unsigned_bytes(tail + 16));
       return _mm512_xor_ps(_mm512_mul_ps(load_halves(head + 32), m), _mm512_set1_ps(-0.0f));
+    } else if constexpr (F::kZeros) {
+      const __m512i z = F::kScales == Scales::kZero ? unsigned_bytes(tail + 32)
+                                                    : _mm512_cvtepi16_epi32(load_256(head + 32));
+      const __m512 product = _mm512_mul_ps(scale(head, group), _mm512_cvtepi32_ps(z));
+      return _mm512_xor_ps(product, _mm512_set1_ps(-0.0f));
     } else {
       return load_halves(tail + 32);
     }

@@ -40,8 +40,6 @@ SourceType panel_type(SourceType file) {
     case SourceType::kF16:
     case SourceType::kBF16:
       return file;
-    case SourceType::kNVFP4:
-      return SourceType::kF16;  // 4-bit scales times 2-bit numbers are in its range and precision
     default:
       break;
   }

@@ -51,8 +51,4 @@ constexpr int wide_number(uint8_t code) {
   return kE4m3Numbers.of[code];
 }
 
-// What the file's scales are multiplied by: the value of the number 1.
-template <SourceType S>
-inline constexpr float kWideUnit = 0x1p-9f;
-
 }  // namespace octavo

@@ -100,7 +100,8 @@ nb::object halves(const Flat<uint8_t>& codes, bool nibbles, const Flat<float>& t
 void bind_quantized(nb::module_& m) {
   m.def("repack_integers", &integers, "words"_a, "bits"_a, "shape"_a, "strides"_a, "interleaved"_a,
         "zeros"_a, "scales"_a, "source_type"_a, "order"_a,
-        "Packed integers [n, k] as blocks of Q4_0, Q5_0 or Q8_0; None if one does not fit.");
+        "Packed integers [n, k] as blocks of Q4_0, Q5_0, Q8_0 or a type with zero points;"
+        " None if one does not fit.");
   m.def("scaled_halves", &halves, "codes"_a, "nibbles"_a, "table"_a, "shape"_a, "scales"_a,
         "row_block"_a, "group"_a,
         "table[code] * scale as float16 bytes; None if one is beyond their range.");

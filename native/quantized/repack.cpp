@@ -40,17 +40,39 @@ void unpack_block(const uint32_t* words, int bits, uint8_t* codes) {
   unpack_codes<8>(words, codes);
 }
 
+// Of the integers less their zero points; of types that keep these, of the codes.
 struct Range {
   int low;
   int high;
   size_t bytes;  // of a block
+  bool keeps_zero = false;
 };
 
 Range range_of(SourceType type) {
   if (type == SourceType::kQ4_0) return {-8, 7, 18};
   if (type == SourceType::kQ5_0) return {-16, 15, 22};
   if (type == SourceType::kQ8_0) return {-128, 127, 34};
-  throw std::invalid_argument("repack: expected Q4_0, Q5_0 or Q8_0");
+  if (type == SourceType::kQ4_Z) return {0, 15, 19, true};
+  if (type == SourceType::kQ4_Z128) return {0, 15, 20, true};
+  if (type == SourceType::kQ8_Z128) return {0, 255, 36, true};
+  throw std::invalid_argument("repack: expected Q4_0, Q5_0, Q8_0 or a type with zero points");
+}
+
+void write_nibbles(const uint8_t* q, uint8_t* out) {
+  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((q[j] & 15) | (q[j + 16] & 15) << 4);
+}
+
+// Codes as they are, after the scale and the zero point.
+void write_zero_block(SourceType type, uint16_t scale, int zero, const uint8_t* q, uint8_t* out) {
+  std::memcpy(out, &scale, 2);
+  if (type == SourceType::kQ4_Z) {
+    out[2] = static_cast<uint8_t>(zero);
+    return write_nibbles(q, out + 3);
+  }
+  const auto stored = static_cast<int16_t>(type == SourceType::kQ8_Z128 ? zero - 128 : zero);
+  std::memcpy(out + 2, &stored, 2);
+  if (type == SourceType::kQ4_Z128) return write_nibbles(q, out + 4);
+  std::memcpy(out + 4, q, kBlock);
 }
 
 // Numbers 0 and up: what is in the range, less its lowest.
@@ -67,7 +89,7 @@ void write_block(SourceType type, uint16_t scale, const uint8_t* q, uint8_t* out
     std::memcpy(out, &high, 4);
     out += 4;
   }
-  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((q[j] & 15) | (q[j + 16] & 15) << 4);
+  write_nibbles(q, out);
 }
 
 class Repacker {
@@ -127,7 +149,8 @@ class Repacker {
 
   void finish(int64_t n, int64_t b, uint8_t* codes) {
     const int64_t g = n * (s_.k / s_.group) + b * kBlock / s_.group;
-    const int shift = -s_.zeros[g] - range_.low;
+    const int zero = s_.zeros[g];
+    const int shift = range_.keeps_zero ? 0 : -zero - range_.low;
     const int most = range_.high - range_.low;
     int outside = 0;
     for (int j = 0; j < kBlock; ++j) {
@@ -135,8 +158,10 @@ class Repacker {
       outside |= q | (most - q);  // negative if either is
       codes[j] = static_cast<uint8_t>(q);
     }
+    if (range_.keeps_zero && type_ == SourceType::kQ4_Z) outside |= zero | (255 - zero);
     fits_ = fits_ && outside >= 0;
     uint8_t* out = out_ + static_cast<size_t>(n * (s_.k / kBlock) + b) * range_.bytes;
+    if (range_.keeps_zero) return write_zero_block(type_, s_.scales[g], zero, codes, out);
     write_block(type_, s_.scales[g], codes, out);
   }
 

@@ -30,7 +30,8 @@ struct PackedIntegers {
   const uint16_t* scales = nullptr;  // float16, likewise
 };
 
-// Writes n * k / 32 blocks of Q4_0, Q5_0 or Q8_0. False if a number is outside of what the type
+// Writes n * k / 32 blocks of Q4_0, Q5_0, Q8_0 or, with their zero points, Q4_Z, Q4_Z128, Q8_Z128.
+// False if a number is outside of what the type
 // holds. Throws std::invalid_argument if the words do not reach or the type is another.
 bool integer_blocks(const PackedIntegers& source, SourceType type, uint8_t* out);
 

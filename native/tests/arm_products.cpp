@@ -17,12 +17,16 @@ struct Type {
 };
 
 constexpr Type kQuantized[] = {
-    {"Q4_0", SourceType::kQ4_0},   {"Q4_1", SourceType::kQ4_1},     {"Q5_0", SourceType::kQ5_0},
-    {"Q5_1", SourceType::kQ5_1},   {"Q8_0", SourceType::kQ8_0},     {"Q2_K", SourceType::kQ2_K},
-    {"Q3_K", SourceType::kQ3_K},   {"Q4_K", SourceType::kQ4_K},     {"Q5_K", SourceType::kQ5_K},
-    {"Q6_K", SourceType::kQ6_K},   {"IQ4_NL", SourceType::kIQ4_NL}, {"IQ4_XS", SourceType::kIQ4_XS},
-    {"TQ2_0", SourceType::kTQ2_0}, {"MXFP4", SourceType::kMXFP4},   {"IQ3_S", SourceType::kIQ3_S},
-    {"E4M3", SourceType::kE4M3}};
+    {"Q4_0", SourceType::kQ4_0},       {"Q4_1", SourceType::kQ4_1},
+    {"Q5_0", SourceType::kQ5_0},       {"Q5_1", SourceType::kQ5_1},
+    {"Q8_0", SourceType::kQ8_0},       {"Q2_K", SourceType::kQ2_K},
+    {"Q3_K", SourceType::kQ3_K},       {"Q4_K", SourceType::kQ4_K},
+    {"Q5_K", SourceType::kQ5_K},       {"Q6_K", SourceType::kQ6_K},
+    {"IQ4_NL", SourceType::kIQ4_NL},   {"IQ4_XS", SourceType::kIQ4_XS},
+    {"TQ2_0", SourceType::kTQ2_0},     {"MXFP4", SourceType::kMXFP4},
+    {"IQ3_S", SourceType::kIQ3_S},     {"E4M3", SourceType::kE4M3},
+    {"NVFP4", SourceType::kNVFP4},     {"Q4_Z", SourceType::kQ4_Z},
+    {"Q4_Z128", SourceType::kQ4_Z128}, {"Q8_Z128", SourceType::kQ8_Z128}};
 constexpr Type kFloats[] = {
     {"F32", SourceType::kF32}, {"F16", SourceType::kF16}, {"BF16", SourceType::kBF16}};
 
@@ -47,6 +51,7 @@ std::vector<size_t> half_offsets(SourceType source) {
       return {64};
     case SourceType::kMXFP4:
     case SourceType::kE4M3:
+    case SourceType::kNVFP4:
       return {};
     case SourceType::kQ4_1:
     case SourceType::kQ5_1:
@@ -119,7 +124,9 @@ Floats product(const PanelMatrix& m, const QuantizedRows& x) {
 void check_quantized_products() {
   constexpr int64_t kRows = 37;  // the last panel is part filled
   for (const Type& type : kQuantized) {
-    const int64_t k = in_super_blocks(type.source) ? 512 : 352;
+    const int64_t k = in_super_blocks(type.source)       ? 512
+                      : block_columns(type.source) == 64 ? 320
+                                                         : 352;
     const Matrix m = random_matrix(type.source, kRows, k);
     for (int64_t rows = 1; rows <= 13; ++rows) {
       const Floats x = random_floats(static_cast<size_t>(rows * k));
@@ -193,7 +200,8 @@ Floats integer_product(const PanelMatrix& m, const QuantizedRows& x) {
 void check_integers() {
   constexpr int64_t kColumns = 256, kRows = 16, kTokens = 6;
   for (const Type& type : kQuantized) {
-    if (type.source == SourceType::kE4M3) continue;  // whole numbers too large for float32's sums
+    // Whole numbers too large for float32's sums, scales that are none, zero points.
+    if (type.source == SourceType::kNVFP4 || type.source >= SourceType::kE4M3) continue;
     for (int fill : {-1, 0x00, 0xff, 0x80, 0x7f}) {
       Bytes rows(source_row_bytes(type.source, kColumns) * kRows);
       for (uint8_t& b : rows) b = static_cast<uint8_t>(fill < 0 ? generator() : fill);

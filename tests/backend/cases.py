@@ -27,9 +27,10 @@ from octavo.graph import (
     ScaleAttrs,
     SoftcapAttrs,
 )
+from octavo.weights.scheme import MADE_SCHEMES
 
 TILED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "TQ2_0")
-FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0", "E4M3")
+FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0", "NVFP4", *MADE_SCHEMES)
 """Of these a few cases each: what differs is how a group is read, not how rows are tiled."""
 QUANTIZED = (*TILED, *FEWER)
 """What products multiply by rows rounded to int8."""

@@ -23,7 +23,10 @@ WIDER = FAMILIES.parent.parent / "golden" / "tiny" / "llama"
 BASES = dict.fromkeys(("gptq-3", "gptq-act-order-3"), FAMILIES / "gemma")
 BASES |= dict.fromkeys(("gptq-act-order-32", "ct-int4-act-order-32"), WIDER)
 """Three bits of every output must fill whole words, which 16 outputs do not."""
-OTHERS = [("qwen3-moe", "ct-w8a8"), ("granite-moe", "fp8"), ("gpt-neox", "fp8"), ("glm4", "awq")]
+OTHERS = [
+    *(("qwen3-moe", "ct-w8a8"), ("granite-moe", "fp8"), ("gpt-neox", "fp8"), ("glm4", "awq")),
+    ("phi3-longrope", "ct-int4-act-order-32"),
+]
 """Experts, joined and reordered rows."""
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 40)]
 
@@ -60,17 +63,17 @@ AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "
 PACK, FLOAT = "pack-quantized", {"num_bits": 8, "type": "float", "symmetric": True}
 
 METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
-    "awq": (AWQ, partial(make.awq, group=32), "Q5_0"),
+    "awq": (AWQ, partial(make.awq, group=32), "Q4_Z"),
     "gptq": (_gptq(), partial(make.gptq, group=32), "Q4_0"),
     "gptq-zeros": (
         _gptq(sym=False),
         partial(make.gptq, group=32, symmetric=False),
-        "Q5_0",
+        "Q4_Z",
     ),
     "gptq-v2": (
         _gptq(sym=False, checkpoint_format="gptq_v2"),
         partial(make.gptq, group=32, symmetric=False, second=True),
-        "Q5_0",
+        "Q4_Z",
     ),
     "gptq-act-order": (
         _gptq(desc_act=True, group_size=16),
@@ -80,7 +83,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
     "gptq-act-order-32": (
         _gptq(desc_act=True, sym=False),
         partial(make.gptq, group=32, spread=True, symmetric=False),
-        "Q5_0",
+        "Q4_Z",
     ),
     "gptq-act-order-3": (
         _gptq(3, desc_act=True),
@@ -99,7 +102,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
     "ct-int4-zeros": (
         _compressed(PACK, **_int(4, symmetric=False)),
         partial(make.pack_quantized, group=32, symmetric=False),
-        "Q5_0",
+        "Q4_Z",
     ),
     "ct-int4-act-order": (
         _compressed(PACK, **_int(4, group=16, actorder="group")),
@@ -135,7 +138,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
             "nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16
         ),
         make.nvfp4,
-        "F16",
+        "NVFP4_D",
     ),
     "fp8-block": (
         {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [24, 24]},
@@ -184,7 +187,9 @@ def test_weights_and_logits(method: str, tmp_path: Path) -> None:
     native = _open(quantized, "cpu", "native")
     whole = run_tokens(native, TOKENS, 40)
     np.testing.assert_array_equal(run_tokens(native, TOKENS, 13), whole)
-    assert np.std(whole - expected) < 0.05 * np.std(expected)  # activations are int8
+    # Activations are int8. The random scales of nvfp4 span 17 powers of two: few weights count.
+    share = 0.08 if method == "ct-nvfp4" else 0.05
+    assert np.std(whole - expected) < share * np.std(expected)
 
 
 @pytest.mark.parametrize(("family", "method"), OTHERS)
@@ -200,4 +205,4 @@ def test_other_families(family: str, method: str, tmp_path: Path) -> None:
 def test_the_note_says_what_it_costs(tmp_path: Path) -> None:
     folder, _ = make.write_pair(BASE, tmp_path, *METHODS["awq"][:2])
     (note,) = open_checkpoint(folder).notes
-    assert note.startswith("quantized weights: 14 as Q5_0; 0.0 MB")
+    assert note.startswith("quantized weights: 14 as Q4_Z; 0.0 MB")

@@ -95,7 +95,7 @@ def gptq(
     second: bool = False,
 ) -> Packed:
     """spread: groups over the whole row; alike: in the same way in all modules of one width."""
-    groups = k // group
+    groups = -(-k // group)
     least = 0 if second else 1
     q = rng.integers(0, 1 << bits, (k, n))
     zeros = rng.integers(least, (1 << bits) - 1 + least, (groups, n))

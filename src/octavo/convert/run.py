@@ -25,6 +25,7 @@ from octavo.models import ModelConfig, build_graph, config_from, fit_tensors
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
 from octavo.weights.names import stored_name
+from octavo.weights.quantized.choose import as_filed
 from octavo.weights.safetensors_writer import Produce, StoredTensor, write_folder
 from octavo.weights.whole import check_target, whole_file, whole_folder
 
@@ -158,7 +159,7 @@ class Conversion:
 
     def _gguf_tensors(self) -> dict[str, Tensor]:
         """By GGUF name, in the order of layers; a head that llama.cpp wants is the embedding."""
-        tensors = dict(self.checkpoint.tensors)
+        tensors = {name: as_filed(t) for name, t in self.checkpoint.tensors.items()}
         if self.conventions.head_required and "output.weight" not in tensors:
             tied = tensors["token_embd.weight"]
             tensors["output.weight"] = Tensor("output.weight", tied.shape, tied.scheme, tied.data)

@@ -83,8 +83,9 @@ def _gathered(tensor: Tensor, rows: Rows) -> Tensor:
 
 def _turned(tensor: Tensor, heads: int, m: LatentConfig) -> Tensor:
     """kv_b's key rows [H, nope, R] as [H * R, nope]. A quantized file's blocks lie along R: they
-    become float32."""
-    scheme = tensor.scheme if tensor.scheme.block_elems == 1 else SCHEMES["F32"]
+    become float32, or from 8-bit floats half precision."""
+    widened = SCHEMES["F16" if tensor.scheme.name == "E4M3" else "F32"]
+    scheme = tensor.scheme if tensor.scheme.block_elems == 1 else widened
     shape = (heads * m.kv_rank, m.nope_dim)
     origin = _Turned(tensor, heads, m.nope_dim)
     return DerivedTensor(tensor.name, shape, scheme, origin, tensor.home)
@@ -130,7 +131,8 @@ class _Turned:
 
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
         if self.whole.scheme.block_elems > 1:
-            return self.values().reshape(-1).view(np.uint8)
+            width = np.float16 if scheme.block_bytes == 2 else np.float32
+            return self.values().astype(width, copy=False).reshape(-1).view(np.uint8)
         numbers = self.whole.data.view(f"u{scheme.block_bytes}")
         return self._turn(numbers.reshape(self.whole.shape)).reshape(-1).view(np.uint8)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from octavo.weights.scheme import SCHEMES_BY_TYPE, Scheme
+from octavo.weights.scheme import SCHEMES, SCHEMES_BY_TYPE, Scheme
 from octavo.weights.tensor import Tensor
 
 TABLE_NAME = "4-bit codes"
@@ -59,7 +59,8 @@ def expansions(matrices: Iterable[Tensor]) -> tuple[Expansion, ...]:
     """One for each type that is not kept as itself, the most expensive first."""
     extra: dict[Scheme, int] = {}
     for tensor in matrices:
-        if tensor.scheme.native and kept_as(tensor.scheme) != tensor.scheme.name:
+        filed = tensor.scheme.name in SCHEMES
+        if filed and tensor.scheme.native and kept_as(tensor.scheme) != tensor.scheme.name:
             more = kept_bytes(tensor) - tensor.num_bytes
             extra[tensor.scheme] = extra.get(tensor.scheme, 0) + more
     found = (Expansion(scheme, kept_as(scheme), more) for scheme, more in extra.items())

@@ -74,7 +74,16 @@ SCHEMES: dict[str, Scheme] = {
 }
 """Every known scheme by name."""
 
-MADE_SCHEMES: dict[str, Scheme] = {"E4M3": Scheme("E4M3", 1010, 32, 36, native=True)}
+_MADE = (
+    ("E4M3", 1010, 32, 36),
+    ("NVFP4_D", 1011, 32, 22),
+    ("Q4_Z", 1012, 32, 19),
+    ("Q4_Z128", 1013, 32, 20),
+    ("Q8_Z128", 1014, 32, 36),
+)
+MADE_SCHEMES: dict[str, Scheme] = {
+    name: Scheme(name, kind, elems, size, native=True) for name, kind, elems, size in _MADE
+}
 """Schemes that no file has: what quantized safetensors become for backends. native/kernels/panel.h
 tells of their blocks."""
 

@@ -223,6 +223,21 @@ class GroupedTensor(DerivedTensor):
         named = GroupedTensor(name, self.shape, self.scheme, self.origin, by_group, self.order)
         return named.found_at(self.home)
 
+    def rows(self, name: str, start: int, stop: int, step: int = 1) -> Tensor:
+        """Rows start to stop, with their columns in the same order: parts of joined weights."""
+        part, by_group = super().rows(name, start, stop, step), self.by_group
+        return self._of(part, by_group.rows(name, start, stop, step))
+
+    def reordered(self, order: NDArray[np.intp]) -> Tensor:
+        """The same rows in another order, made when asked for."""
+        return self._of(super().reordered(order), self.by_group.reordered(order))
+
+    def _of(self, part: Tensor, by_group: Tensor) -> Tensor:
+        if not isinstance(part, DerivedTensor) or not isinstance(by_group, DerivedTensor):
+            return part
+        made = GroupedTensor(part.name, part.shape, part.scheme, part.origin, by_group, self.order)
+        return made.found_at(self.home)
+
 
 class StackedTensor(DerivedTensor):
     """Tensors of one shape and scheme as one with another dimension in front, such as the experts

@@ -13,7 +13,6 @@ OTHERWISE = {
     **dict.fromkeys(["IQ3_XXS", "IQ3_S"], TABLE_NAME),
     "TQ1_0": "TQ2_0",
     "Q1_0": "Q4_0",
-    "NVFP4": "F16",
     **dict.fromkeys(["Q8_K", "F64", "I8", "I16", "I32", "I64"], "F32"),
 }
 
@@ -30,7 +29,7 @@ def test_the_form_of_every_type(name: str) -> None:
 
 def test_which_forms_take_float_activations() -> None:
     floats = {name for name, scheme in SCHEMES.items() if is_kept_as_floats(scheme)}
-    assert floats == {"F32", "F16", "BF16", "NVFP4", "Q8_K", "F64", "I8", "I16", "I32", "I64"}
+    assert floats == {"F32", "F16", "BF16", "Q8_K", "F64", "I8", "I16", "I32", "I64"}
 
 
 def test_bytes_of_matrices_stacks_and_vectors() -> None:
@@ -44,14 +43,14 @@ def test_bytes_of_matrices_stacks_and_vectors() -> None:
 def test_the_cost_is_told_by_type_and_the_largest_first() -> None:
     tensors = [
         _zeros("IQ2_XXS", (16, 256)),
-        _zeros("NVFP4", (16, 256)),
-        _zeros("NVFP4", (16, 256)),
+        _zeros("I8", (16, 256)),
+        _zeros("I8", (16, 256)),
         _zeros("Q4_K", (16, 256)),
     ]
     found = expansions(tensors)
     assert [(e.scheme.name, e.extra_bytes) for e in found] == [
-        ("NVFP4", 2 * (16 * 256 * 2 - 16 * 256 // 64 * 36)),
+        ("I8", 2 * 16 * 256 * 3),
         ("IQ2_XXS", kept_bytes(tensors[0]) - 16 * 66),
     ]
-    assert str(found[0]) == "type NVFP4 is kept as F16: 0.0 MB more"
+    assert str(found[0]) == "type I8 is kept as F32: 0.0 MB more"
     assert f"IQ2_XXS is kept as {TABLE_NAME}" in str(found[1])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from octavo.errors import FormatError, ModelError
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize
 from octavo.weights.quantized import assemble
+from octavo.weights.quantized.choose import as_filed
 from octavo.weights.safetensors import open_safetensors
 from octavo.weights.tensor import DerivedTensor, GroupedTensor
 from tests.support import quantized as make
@@ -67,7 +68,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_awq_of_any_shape(seed: int, eights: int, group: int, groups: int) -> None:
     rng = np.random.default_rng(seed)
     tensor = _check(make.awq(rng, eights * 8, group * groups, group), AWQ | {"group_size": group})
-    assert tensor.scheme.name == ("F16" if group == 16 else "Q5_0")
+    assert tensor.scheme.name == {16: "F16", 128: "Q4_Z128"}.get(group, "Q4_Z")
 
 
 @settings(max_examples=40, deadline=None)
@@ -89,6 +90,18 @@ def test_gptq_of_any_kind(
     config = GPTQ | {"bits": bits, "group_size": group, "sym": sym, "checkpoint_format": form}
     packed = make.gptq(rng, 32, k, group, bits=bits, symmetric=sym, spread=spread, second=second)
     _check(packed, config)
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, st.sampled_from([4, 8]), GROUPS, st.integers(1, 11), st.booleans())
+def test_gptq_with_a_short_last_group(
+    seed: int, bits: int, group: int, blocks: int, sym: bool
+) -> None:
+    packed = make.gptq(
+        np.random.default_rng(seed), 32, 32 * blocks, group, bits=bits, symmetric=sym
+    )
+    tensor = _check(packed, GPTQ | {"bits": bits, "group_size": group, "sym": sym})
+    assert (tensor.scheme.name == "F16") == (group == 16 or (bits == 8 and not sym and group < 128))
 
 
 @settings(max_examples=40, deadline=None)
@@ -138,6 +151,36 @@ def test_fp8_that_is_not_a_number_is_refused(part: str, message: str) -> None:
 def test_4_bit_codes_of_any_shape(seed: int, n: int, half: int, nested: bool) -> None:
     packed = make.bnb4(np.random.default_rng(seed), n, 2 * half, nested=nested)
     _check(packed, {"quant_method": "bitsandbytes", "load_in_4bit": True})
+
+
+@settings(max_examples=12, deadline=None)
+@given(SEEDS, st.integers(1, 20), st.integers(1, 3))
+def test_bytes_with_zero_points(seed: int, n: int, runs: int) -> None:
+    parts, dense = make.int_quantized(np.random.default_rng(seed), n, 128 * runs, symmetric=False)
+    weights = {"num_bits": 8, "strategy": "channel", "symmetric": False}
+    tensor = _read(parts, _compressed("int-quantized", weights))
+    assert tensor.scheme.name == "Q8_Z128"
+    blocks = dequantize(Tensor("x", tensor.shape, tensor.scheme, tensor.data))
+    np.testing.assert_allclose(blocks, dense, rtol=1e-3)  # of scales in half precision
+
+
+def test_parts_of_a_joined_weight_keep_its_order() -> None:
+    parts, dense = make.gptq(np.random.default_rng(2), 32, 64, 32, spread=True)
+    tensor = _read(parts, GPTQ | {"desc_act": True})
+    part = tensor.rows("half", 8, 24).reordered(np.arange(16)[::-1])
+    assert isinstance(part, GroupedTensor)
+    held = part.by_group
+    blocks = dequantize(Tensor("x", held.shape, held.scheme, held.data))
+    np.testing.assert_array_equal(blocks, dense[8:24][::-1][:, part.order])
+    np.testing.assert_array_equal(dequantize(part), dense[8:24][::-1])
+
+
+def test_files_get_schemes_that_they_have() -> None:
+    tensor = _read(_awq(), AWQ)
+    filed = as_filed(tensor)
+    assert filed.scheme.name == "Q5_0"
+    blocks = dequantize(Tensor("x", filed.shape, filed.scheme, filed.data))
+    np.testing.assert_array_equal(blocks, dequantize(tensor))
 
 
 def test_halves_are_rounded_as_numpy_rounds_them() -> None:
@@ -207,7 +250,7 @@ def test_a_config_with_what_is_not_known(change: dict[str, Any], message: str) -
 
 def test_an_unknown_field_that_is_off() -> None:
     off = {"rotation": None, "alpha": False, "extras": {}, "notes": [], "name": ""}
-    assert _read(_awq(), AWQ | off).scheme.name == "Q5_0"
+    assert _read(_awq(), AWQ | off).scheme.name == "Q4_Z"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.weights import SCHEMES, Tensor
-from octavo.weights.scheme import MADE_SCHEMES
+from octavo.weights.scheme import MADE_SCHEMES, Scheme
 
 _SCALE_FIELDS: dict[str, tuple[int, ...]] = {
     "Q4_1": (0, 2),
@@ -17,6 +17,7 @@ _SCALE_FIELDS: dict[str, tuple[int, ...]] = {
     "TQ1_0": (52,),
     "TQ2_0": (64,),
     "MXFP4": (),
+    "NVFP4": (),
 }
 """Byte offsets of the float16 numbers in a block, (0,) for types not listed. The rest of a block
 may hold any bytes, but for MXFP4's exponents."""
@@ -34,8 +35,8 @@ def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> 
     known = SCHEMES.get(scheme) or MADE_SCHEMES[scheme]
     if scheme in ("F32", "F16", "BF16"):
         data = _floats(scheme, rng.uniform(-1, 1, shape).astype(np.float32))
-    elif scheme == "E4M3":
-        data = _float8(rng, shape)
+    elif scheme in MADE_SCHEMES:
+        data = _made(rng, scheme, known, shape)
     else:
         blocks = known.num_bytes(shape) // known.block_bytes
         data = rng.integers(0, 256, (blocks, known.block_bytes), np.uint8)
@@ -47,12 +48,24 @@ def random_tensor(name: str, scheme: str, shape: tuple[int, ...], seed: int) -> 
     return Tensor(name, shape, known, np.ascontiguousarray(data).reshape(-1))
 
 
-def _float8(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Blocks of 32 codes that are numbers, and a scale for the whole row."""
-    data = np.empty((*shape[:-1], shape[-1] // 32, 36), np.uint8)
-    data[..., 4:] = rng.integers(0, 127, data[..., 4:].shape) | rng.choice([0, 128], (32,))
-    scales = rng.uniform(-1e-3, 1e-3, (*shape[:-1], 1, 1)).astype(np.float32)
-    data[..., :4] = np.broadcast_to(scales.view(np.uint8), data[..., :4].shape)
+def _made(
+    rng: np.random.Generator, name: str, known: Scheme, shape: tuple[int, ...]
+) -> NDArray[np.uint8]:
+    """Blocks of any codes that are numbers, with a scale and a zero point for the whole row."""
+    data = rng.integers(0, 256, (*shape[:-1], shape[-1] // 32, known.block_bytes), np.uint8)
+    wide = name in ("E4M3", "NVFP4_D")
+    largest = 1e-3 if wide else 0.1
+    scales = rng.uniform(-largest, largest, (*shape[:-1], 1, 1))
+    head = scales.astype(np.float32 if wide else np.float16).view(np.uint8)
+    if name == "E4M3":
+        data[data & 127 == 127] = 0x7E
+    elif name == "NVFP4_D":
+        data[..., 4:6] %= 0x7F
+    else:
+        size = 1 if name == "Q4_Z" else 2
+        zeros = rng.integers(0, 17, scales.shape).astype(f"<i{size}").view(np.uint8)
+        head = np.concatenate([head, zeros], axis=-1)
+    data[..., : head.shape[-1]] = head
     return data
 
 

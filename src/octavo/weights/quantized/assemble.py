@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import FormatError, UnsupportedError
-from octavo.weights.kept import kept_bytes
+from octavo.weights.kept import kept_as, kept_bytes
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.parts import Module, Part
 from octavo.weights.tensor import DerivedTensor, GroupedTensor, Tensor
@@ -95,7 +95,7 @@ def summary(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
     derived = [t for t in tensors.values() if isinstance(t, DerivedTensor)]
     held: dict[str, list[int]] = {}
     for tensor in (t.by_group if isinstance(t, GroupedTensor) else t for t in derived):
-        held.setdefault(tensor.scheme.name, []).append(kept_bytes(tensor))
+        held.setdefault(kept_as(tensor.scheme), []).append(kept_bytes(tensor))
     if not derived:
         return ()
     parts = [f"{len(sizes)} as {name}" for name, sizes in held.items()]

@@ -46,7 +46,7 @@ class Awq:
             raise FormatError(f"{packed.where}: {k} rows, expected a multiple of {group}, a group")
         module.part(".qzeros").check(("I32",), k // group, n // 8)
         module.part(".scales").check(FLOATS, k // group, n)
-        scheme = scheme_for(*integer_range(4, False, 15), group, k)
+        scheme = scheme_for(*integer_range(4, False, 15), group, k, 4)
         return DerivedTensor(f"{module.name}.weight", (n, k), scheme, _AwqOrigin(module))
 
 

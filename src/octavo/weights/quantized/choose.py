@@ -7,24 +7,40 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.weights.quantized.origins import GROUP, RANGES
+from octavo.weights.quantized.origins import GROUP, RANGES, ZERO_CODES, QuantizedOrigin
 from octavo.weights.scheme import MADE_SCHEMES, SCHEMES, Scheme
-from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin
+from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin, Tensor
 
+_SCHEMES = SCHEMES | MADE_SCHEMES
 HALF = SCHEMES["F16"]
 """Where no block fits: 16 bits a weight."""
 E4M3 = MADE_SCHEMES["E4M3"]
 _E4M3_RUN = 128  # columns that share a scale in its panels
 
 
-def scheme_for(low: int, high: int, group: int, columns: int) -> Scheme:
-    """The smallest scheme for integers from low to high with one scale for `group` columns."""
+def scheme_for(low: int, high: int, group: int, columns: int, bits: int = 8) -> Scheme:
+    """The smallest scheme for integers of `bits` bits, from low to high less their zero points,
+    with one scale for `group` columns."""
     if columns % GROUP or group % GROUP:
         return HALF
     for name, (least, most) in RANGES.items():
-        if least <= low and high <= most:
-            return SCHEMES[name]
+        zeros = ZERO_CODES.get(name)
+        fits = zeros is None or (bits <= zeros.bits and group % zeros.run == 0)
+        if fits and least <= low and high <= most:
+            return _SCHEMES[name]
     return HALF
+
+
+_FILED = {"Q4_Z": "Q5_0", "Q4_Z128": "Q5_0"}
+
+
+def as_filed(tensor: Tensor) -> Tensor:
+    """The tensor with a scheme of GGUF files that holds the same numbers, where there is one."""
+    name = _FILED.get(tensor.scheme.name)
+    origin = tensor.origin if isinstance(tensor, DerivedTensor) else None
+    if name is None or not isinstance(origin, QuantizedOrigin):
+        return tensor
+    return DerivedTensor(tensor.name, tensor.shape, SCHEMES[name], origin, tensor.home)
 
 
 def e4m3_scheme(columns: int, block: tuple[int, int] | None) -> Scheme:

@@ -132,7 +132,7 @@ def _packed(module: Module, a: Arguments) -> DerivedTensor:
         module.part(".weight_zero_point").check(("I32",), -(-n // per_word), k // group)
     spread = _spread(module, k, group)
     low, high = integer_range(a.bits, a.symmetric, (1 << a.bits) - 1)
-    name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k)
+    name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k, a.bits)
     if spread is not None:
         origin = partial(_PackOrigin, module, a, spread)
         return grouped(name, (n, k), scheme, origin, spread, group)

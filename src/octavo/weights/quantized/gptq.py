@@ -18,7 +18,7 @@ from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_stream
 from octavo.weights.quantized.choose import grouped, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers, Words
+from octavo.weights.quantized.origins import GROUP, Floats, IntegerOrigin, Integers, Words
 from octavo.weights.quantized.parts import FLOATS, Module, Part
 from octavo.weights.tensor import DerivedTensor
 
@@ -59,12 +59,8 @@ class Gptq:
         module.part(".qzeros").check(("I32",), groups, n * self.bits // 32)
         module.part(".scales").check(FLOATS, groups, n)
         spread = _spread(module.parts.get(".g_idx"), k, group)
-        if spread is None and k % group:
-            raise FormatError(
-                f"{packed.where}: {k} inputs, expected a multiple of {group}, a group"
-            )
         low, high = integer_range(self.bits, self.symmetric, (1 << self.bits) - 1 + self.offset)
-        name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k)
+        name, scheme = f"{module.name}.weight", scheme_for(low, high, group, k, self.bits)
         if spread is not None:
             origin = partial(_GptqOrigin, module, self, spread)
             return grouped(name, (n, k), scheme, origin, spread, group)
@@ -105,7 +101,15 @@ class _GptqOrigin(IntegerOrigin):
         words = self._words()
         n, k = words.shape[1], len(words) * 32 // bits
         strides, order = (1, bits * n, n), self._order
-        return Words(words, bits, k, strides, self._zeros(), self._scales(), order=order)
+        zeros, scales = self._zeros(), self._scales()
+        if self._is_ragged(k):  # the last group is short: by blocks instead
+            of_block = np.arange(0, k, GROUP) // self._method.group
+            zeros, scales = zeros[:, of_block], scales[:, of_block]
+        return Words(words, bits, k, strides, zeros, scales, order=order)
+
+    def _is_ragged(self, columns: int) -> bool:
+        """Whether the last group has fewer columns than the others."""
+        return self._method.group != -1 and columns % self._method.group > 0
 
     def _words(self) -> NDArray[np.int32]:
         return self.module.part(".qweight").array().astype(np.int32, copy=False)
@@ -127,6 +131,9 @@ class _GptqOrigin(IntegerOrigin):
         if self._spread is not None and self._order is None:
             return Integers(q - zeros[:, self._spread], scales, self._spread)
         q = q if self._order is None else q[:, self._order]
+        if self._is_ragged(q.shape[1]):
+            group_of = np.arange(q.shape[1]) // self._method.group
+            return Integers(q - zeros[:, group_of], scales, group_of)
         groups = zeros.shape[1]
         centred = q.reshape(len(q), groups, -1) - zeros[:, :, None]
         return Integers(centred.reshape(q.shape), scales)

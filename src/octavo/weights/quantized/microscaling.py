@@ -8,13 +8,17 @@ weight_global_scale by which all are divided.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import FormatError
 from octavo.weights.quantized.choose import HALF
 from octavo.weights.quantized.mxfp4 import BLOCKS, E2m1Origin, E2m1Tensor, e2m1
-from octavo.weights.quantized.origins import FloatOrigin, Floats
+from octavo.weights.quantized.origins import GROUP, FloatOrigin, Floats
 from octavo.weights.quantized.parts import Module
+from octavo.weights.scheme import MADE_SCHEMES, Scheme
 from octavo.weights.tensor import DerivedTensor
+
+_NVFP4 = MADE_SCHEMES["NVFP4_D"]
 
 
 def packed_floats(module: Module, group: int) -> DerivedTensor:
@@ -32,10 +36,28 @@ def packed_floats(module: Module, group: int) -> DerivedTensor:
         return E2m1Tensor(name, (n, k), BLOCKS, origin)
     scale.check(("F8_E4M3",), n, k // 16)
     module.part(".weight_global_scale").check(("F32",), 1)
-    return DerivedTensor(name, (n, k), HALF, _Nvfp4Origin(module))
+    scheme = HALF if k % GROUP else _NVFP4
+    return DerivedTensor(name, (n, k), scheme, _Nvfp4Origin(module))
 
 
 class _Nvfp4Origin(FloatOrigin):
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        if scheme is not _NVFP4:
+            return super().blocks(scheme)
+        scales = self.module.part(".weight_scale").array().astype(np.uint8, copy=False)
+        inverse = self.module.part(".weight_global_scale").floats()
+        with np.errstate(divide="ignore"):
+            outer = np.float32(1) / inverse
+        if not np.isfinite(outer).all() or (scales >= 0x7F).any():
+            where = self.module.part(".weight_scale").where
+            raise FormatError(f"{where}: scales below 0 or not finite, or a global scale of 0")
+        pairs = self.module.part(".weight_packed").array().astype(np.uint8, copy=False)
+        blocks = np.empty((len(scales), scales.shape[1] // 2, scheme.block_bytes), np.uint8)
+        blocks[:, :, :4] = outer.view(np.uint8)
+        blocks[:, :, 4:6] = scales.reshape(len(scales), -1, 2)
+        blocks[:, :, 6:] = pairs.reshape(len(scales), -1, 16)
+        return blocks.reshape(-1)
+
     def values(self) -> Floats:
         scale = self.module.part(".weight_scale").floats()
         q = e2m1(self.module.part(".weight_packed"), len(scale), scale.shape[1] * 16)

@@ -180,14 +180,67 @@ class FloatOrigin(QuantizedOrigin):
         return halves
 
 
-RANGES = {"Q4_0": (-8, 7), "Q5_0": (-16, 15), "Q8_0": (-128, 127)}
-"""Native schemes of w = d * q, and the integers that each holds exactly; the smallest first."""
+RANGES = {
+    "Q4_0": (-8, 7),
+    "Q4_Z128": (-16, 15),
+    "Q4_Z": (-16, 15),
+    "Q5_0": (-16, 15),
+    "Q8_0": (-128, 127),
+    "Q8_Z128": (-256, 255),
+}
+"""Native schemes, and the integers (less their zero points) that each holds exactly; the smallest
+first."""
+
+
+@dataclass(frozen=True)
+class ZeroCodes:
+    """Schemes of w = d * (q - zero): q of so many bits from 0 up, and `run` columns share d and
+    zero, which is stored less `offset` in so many bytes."""
+
+    bits: int
+    run: int
+    zero_bytes: int
+    offset: int = 0
+
+
+ZERO_CODES = {
+    "Q4_Z": ZeroCodes(4, 32, 1),
+    "Q4_Z128": ZeroCodes(4, 128, 2),
+    "Q8_Z128": ZeroCodes(8, 128, 2, offset=128),
+}
+
+
+def _pairs(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[..., 32] codes below 16 -> [..., 16]: the first half in the low bits."""
+    paired: NDArray[np.uint8] = codes[..., :16] | codes[..., 16:] << np.uint8(4)
+    return paired
+
+
+def _zero_blocks(
+    name: str, q: NDArray[np.signedinteger[Any]], scales: NDArray[np.float16]
+) -> NDArray[np.uint8]:
+    """The same for schemes with zero points: of each run, the least that leaves no code below 0."""
+    kind = ZERO_CODES[name]
+    runs = q.astype(np.int16).reshape(-1, kind.run)
+    zeros = np.maximum(-runs.min(axis=1), 0).astype(np.int16)
+    codes = (runs + zeros[:, None]).astype(np.uint8).reshape(-1, GROUP)
+    repeats = kind.run // GROUP
+    stored = np.repeat(zeros - np.int16(kind.offset), repeats)[:, None]
+    d = np.repeat(scales.reshape(-1), len(codes) // scales.size)[:, None]
+    parts = [
+        d.view(np.uint8),
+        np.ascontiguousarray(stored).view(np.uint8)[:, : kind.zero_bytes],
+        _pairs(codes) if kind.bits == 4 else codes,
+    ]
+    return np.concatenate(parts, axis=1).reshape(-1)
 
 
 def integer_blocks(
     name: str, q: NDArray[np.signedinteger[Any]], scales: NDArray[np.float16]
 ) -> NDArray[np.uint8]:
     """q [N, K] with scales [N, G], K / G a multiple of 32, as GGUF blocks, flat."""
+    if name in ZERO_CODES:
+        return _zero_blocks(name, q, scales)
     runs = q.reshape(-1, GROUP)
     repeats = len(runs) // scales.size
     d = np.repeat(scales.reshape(-1), repeats)[:, None].view(np.uint8)
@@ -196,8 +249,7 @@ def integer_blocks(
             -1
         )
     unsigned: NDArray[np.uint8] = (runs - RANGES[name][0]).astype(np.uint8)
-    low = unsigned & np.uint8(15)
-    pairs = low[:, :16] | low[:, 16:] << np.uint8(4)
+    pairs = _pairs(unsigned & np.uint8(15))
     if name == "Q4_0":
         return np.concatenate([d, pairs], axis=1).reshape(-1)
     fifth = np.packbits(unsigned >> np.uint8(4), axis=1, bitorder="little")

@@ -2,18 +2,21 @@
 
 | method | stored | becomes |
 |---|---|---|
-| awq | 4-bit integers, zero points, half scales a group | Q5_0, exactly |
+| awq | 4-bit integers, zero points, half scales a group | Q4_Z, exactly |
 | gptq, sym | 2, 3, 4 or 8-bit integers, half scales a group | Q4_0 (2, 3, 4 bits), Q8_0, exactly |
-| gptq, not sym | the same and zero points | Q4_0 (2, 3 bits), Q5_0 (4), exactly; F16 (8) |
+| gptq, not sym | the same and zero points | Q4_0 (2, 3 bits), Q4_Z (4), Q8_Z (8), exactly |
 | gptq, desc_act | the same, columns of a group spread over the row | the same, columns reordered |
 | compressed-tensors pack-quantized | 2 to 8-bit integers | as gptq |
-| compressed-tensors int-quantized | int8 | Q8_0 (symmetric), else F16 |
+| compressed-tensors int-quantized | int8 | Q8_0 (symmetric), Q8_Z |
 | compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | E4M3, exactly |
-| compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | F16 |
+| compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | NVFP4 |
 | bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
 | bitnet | -1, 0 and 1 in two bits, a scale a matrix | TQ2_0, exactly |
 | mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1, powers of two of 32 | MXFP4, exactly |
+
+Q4_Z and Q8_Z: for 128 columns (Q4_Z128, Q8_Z128) where groups are multiples of that; others are
+Q4_Z for 4 bits and F16 for 8.
 
 "Exactly": the integers are kept, and the scales are in half precision as in the file. A scale that
 the file has in bfloat16 or float32 is rounded to half precision (1 part in 2048 at most, above
