@@ -26,7 +26,7 @@ from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
 from octavo.quantize.scaling import groups_of, observe, work_of
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import Part, SourceModel
-from octavo.weights import Scheme
+from octavo.weights import Scheme, inspect_model, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry
 from octavo.weights.whole import check_target
 
@@ -98,7 +98,11 @@ def quantize(
     finally:
         blocks.unlink(missing_ok=True)
     size = sum(file.stat().st_size for file in target.iterdir())
-    return replace(written, path=target, size_bytes=size)
+    bits = inspect_model(open_checkpoint(target)).bits_per_weight
+    types = written.types
+    if recipe.name == "fp8":  # rounded only on the way to the folder
+        types = {"E4M3": sum(types.values())}
+    return replace(written, path=target, size_bytes=size, bits_per_weight=bits, types=types)
 
 
 class _Job:
