@@ -11,6 +11,7 @@ from benchmarks.report import table
 from octavo import _native
 from octavo.backends.base import Step
 from octavo.backends.cpu.executable import CpuExecutable
+from octavo.cache import KvCache
 from octavo.models.config import ModelConfig
 
 CONTEXT = 4096
@@ -33,10 +34,15 @@ class KvRead:
         return self.num_bytes / self.seconds / self.read_speed
 
 
-def decode_step(streams: int, context: int, block_size: int) -> Step:
-    """One more token for each stream, the context-th; the streams' blocks lie interleaved."""
-    width = -(-context // block_size)
-    table_ = np.arange(streams * width, dtype=np.int32).reshape(width, streams).T.copy()
+def decode_step(streams: int, context: int, block_size: int, num_blocks: int) -> Step:
+    """One more token for each stream, the context-th. The streams grew in turn, block by block, so
+    their blocks lie as the engine's cache gives them to requests that run beside each other."""
+    cache = KvCache(num_blocks, block_size)
+    tables = [cache.new_table() for _ in range(streams)]
+    for end in range(block_size, context + block_size, block_size):
+        for t in tables:
+            cache.allocate(t, end - block_size, min(end, context))
+    table_ = np.array([t.blocks for t in tables], dtype=np.int32)
     slots = table_[:, -1] * block_size + (context - 1) % block_size
     return Step(
         tokens=np.full(streams, 1000, np.int32),
@@ -59,17 +65,20 @@ def kv_read_bytes(config: ModelConfig, bytes_per_token: int, context: int) -> in
     return sum(layer * min(window, context) for window in windows)
 
 
-def measure_kv_read(executable: CpuExecutable, streams: int, threads: int) -> KvRead:
-    """Attention at CONTEXT tokens. The memory holds one block's keys and values everywhere, each
-    at its own place. Overwrites the KV memory. The speed of reading memory is that of the best of
-    many pieces of some milliseconds, so of each layer the best of four steps right after counts;
-    the pair with the median share is the result, since the machine's memory drifts."""
+def measure_kv_read(
+    executable: CpuExecutable, streams: int, threads: int, num_blocks: int
+) -> KvRead:
+    """Attention at CONTEXT tokens; num_blocks: of the whole KV memory, which is overwritten. It
+    holds one block's keys and values everywhere, each at its own place. The speed of reading memory
+    is that of the best of many pieces of some milliseconds, so of each layer the best of four steps
+    right after counts; the pair with the median share is the result, since the machine's memory
+    drifts."""
     size = executable.block_size
     _fill_first_block(executable, size)
-    blocks = streams * -(-CONTEXT // size)
-    copies = np.array([(0, i) for i in range(1, blocks)], dtype=np.int32)
+    step = decode_step(streams, CONTEXT, size, num_blocks)
+    used = np.unique(step.block_table)
+    copies = np.array([(0, i) for i in used if i != 0], dtype=np.int32)
     executable.copy_blocks(copies)
-    step = decode_step(streams, CONTEXT, size)
     per_token = executable.plan.kv_bytes_per_block // size
     num_bytes = streams * kv_read_bytes(executable.config, per_token, CONTEXT)
     pairs = []

@@ -25,6 +25,7 @@ from benchmarks.report import table, write_json
 
 from octavo.backends.base import Executable, Floats, Ints, Step
 from octavo.backends.cpu.executable import CpuExecutable
+from octavo.cache import GROUP_BLOCKS
 from octavo.decoding.batch import SampleResult, SamplingBatch
 from octavo.engine import Engine, EngineOptions
 from octavo.engine.loading import load
@@ -168,7 +169,7 @@ def report_rows(seconds: Sequence[float]) -> str:
 def main() -> None:
     options = _options()
     streams = options.kv_streams
-    blocks = max(256, max(streams) * CONTEXT // 32 + 1)
+    blocks = max(256, max(streams) * CONTEXT // 32 + GROUP_BLOCKS)
     settings = EngineOptions(
         options.model,
         num_threads=options.threads,
@@ -192,7 +193,7 @@ def main() -> None:
     print(report_decode(decode), end="\n\n", flush=True)
     reads = []
     for n in streams:
-        reads.append(measure_kv_read(clocked.inner, n, options.threads))
+        reads.append(measure_kv_read(clocked.inner, n, options.threads, blocks))
     print(report_kv(reads))
     engine.close()
     if options.json:

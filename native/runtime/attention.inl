@@ -56,7 +56,7 @@ class Attention {
   void run_chunk(int c, float* partial) {
     load_queries();
     ChunkBlocks blocks = blocks_of(c);
-    if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
+    look_behind(blocks);
     chunk(c, blocks, partial, partial + rows_ * d_, partial + rows_ * (d_ + 1));
   }
 
@@ -113,17 +113,33 @@ class Attention {
 
   // Behind chunk c comes the next, and behind the last what the task says.
   void look_ahead(int c, ChunkBlocks& blocks) const {
-    if (c == last_chunk()) {
-      if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
-      return;
-    }
+    if (c == last_chunk()) return look_behind(blocks);
     const int next = begin_of(c) + blocks.count;
+    if constexpr (kNear) return in_order(blocks, block_at(next));
     for (int i = 0; i < 2 * blocks.count && next + i / 2 <= last_block(); ++i) {
       blocks.ahead[i] = block_at(next + i / 2) + i % 2 * Math::half_bytes(d_);
     }
   }
 
-  const uint8_t* block_at(int b) const { return t_.kv + t_.blocks[b] * t_.block_stride; }
+  // Behind the last chunk.
+  void look_behind(ChunkBlocks& blocks) const {
+    if constexpr (kNear) {
+      return in_order(blocks, t_.ahead != nullptr ? t_.ahead[2 * kChunkBlocks] : nullptr);
+    }
+    if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
+  }
+
+  // Ahead of each half is the next one, keys before values; `last` behind all.
+  void in_order(ChunkBlocks& blocks, const uint8_t* last) const {
+    const int64_t half = Math::half_bytes(d_);
+    const int n = blocks.count;
+    for (int b = 0; b < n; ++b) {
+      blocks.ahead[b] = b + 1 < n ? blocks.at[b + 1] : blocks.at[0] + half;
+      blocks.ahead[n + b] = b + 1 < n ? blocks.at[b + 1] + half : last;
+    }
+  }
+
+  const uint8_t* block_at(int b) const { return t_.kv.at(t_.blocks[b]); }
 
   void chunk(int c, ChunkBlocks& blocks, float* out, float* max_row, float* sum_row) {
     const int base = begin_of(c) * kBlockTokens;
@@ -249,6 +265,8 @@ class Attention {
     }
   }();
   static_assert(kTileRows % kRows == 0);
+  // Memory is asked for in the order in which it is read, half a block before.
+  static constexpr bool kNear = requires { Math::kNear; };
   // Keys and values are the same rows of the cache.
   static constexpr bool kLatent = requires { &Math::load_latent_query; };
 

@@ -15,7 +15,7 @@ constexpr int kTileColumns = kAmxBytes / 4;  // floats of a row of sums
 
 // Asks memory for `lines` lines.
 inline void ask_for(const uint8_t* at, int64_t lines) {
-  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64, 0, 2);
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64);
 }
 
 // out[16][16 * 4] = p[16][keys in span] V[keys][16 * 4 columns from c on]
@@ -33,16 +33,16 @@ struct ValueTiles {
       OCTAVO_TILE_ZERO(3);
     }
     for (int b = span.begin / kBlockTokens; b * kBlockTokens < span.end; ++b) {
-      look_ahead(b, c, 16 * N);
+      const uint8_t* ahead = c == 0 ? blocks.ahead[blocks.count + b] : nullptr;
       const int left = span.end - b * kBlockTokens;
       OCTAVO_TILE_LOAD(4, p + b * kTilePairs, kScoresStride * 4);
       if (left >= kBlockTokens) {
-        add<N>(values(b) + c, d);
+        add<N>(values(b) + c, d, ahead);
       } else {
         // The block may never have been written after these keys.
         alignas(64) uint32_t seen[kTilePairs * kTileColumns * N];
         copy_seen(values(b) + c, left, kTileColumns * N, seen);
-        add<N>(seen, kTileColumns * N);
+        add<N>(seen, kTileColumns * N, ahead);
       }
     }
     OCTAVO_TILE_STORE(0, out, ldo * 4);
@@ -60,14 +60,20 @@ struct ValueTiles {
 
   // Tiles 0 to N - 1 += tile 4 by the values at v, whose rows are ld pairs apart.
   template <int N>
-  static inline __attribute__((always_inline)) void add(const uint32_t* v, int64_t ld) {
+  inline __attribute__((always_inline)) void add(const uint32_t* v, int64_t ld,
+                                                 const uint8_t* ahead) const {
+    const int64_t lines = d / N;  // a block's values are d lines
+    ask_for(ahead, ahead == nullptr ? 0 : lines);
     OCTAVO_TILE_LOAD(5, v, ld * 4);
     OCTAVO_TILE_ADD_BF16(0, 4, 5);
+    ask_for(ahead + lines * 64, ahead == nullptr ? 0 : lines);
     OCTAVO_TILE_LOAD(6, v + kTileColumns, ld * 4);
     OCTAVO_TILE_ADD_BF16(1, 4, 6);
     if constexpr (N == 4) {
+      ask_for(ahead + 2 * lines * 64, ahead == nullptr ? 0 : lines);
       OCTAVO_TILE_LOAD(5, v + 2 * kTileColumns, ld * 4);
       OCTAVO_TILE_ADD_BF16(2, 4, 5);
+      ask_for(ahead + 3 * lines * 64, ahead == nullptr ? 0 : lines);
       OCTAVO_TILE_LOAD(6, v + 3 * kTileColumns, ld * 4);
       OCTAVO_TILE_ADD_BF16(3, 4, 6);
     }
@@ -80,14 +86,6 @@ struct ValueTiles {
       const uint32_t mask = of_pair == 2 ? ~0u : of_pair == 1 ? 0xffffu : 0u;
       for (int i = 0; i < columns; ++i) out[i] = mask == 0 ? 0 : v[k * d + i] & mask;
     }
-  }
-
-  // The pieces ahead in order, as many lines at a time as are read here.
-  void look_ahead(int b, int64_t c, int64_t columns) const {
-    const int64_t passes = (d + columns - 1) / columns;
-    const int64_t turn = c / columns * blocks.count + b;
-    const uint8_t* piece = blocks.ahead[blocks.count + turn / passes];
-    if (piece != nullptr) ask_for(piece + turn % passes * columns * 64, columns);
   }
 };
 
@@ -106,6 +104,10 @@ struct TileMath : PairedMath {
     Ready& operator=(const Ready&) = delete;
   };
   static constexpr int kRows = kAmxRows;
+  // A core's few line buffers are taken by what comes from memory. Had that gone to the
+  // second-level cache, what is read from there would wait for them too; in the first-level cache
+  // nothing does.
+  static constexpr bool kNear = true;
 
   static void scores(int, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
                      const uint8_t* ahead) {
@@ -113,10 +115,11 @@ struct TileMath : PairedMath {
     OCTAVO_TILE_ZERO(1);
     constexpr int64_t kStride = kBlockTokens * 4;
     for (int64_t i = 0; i < d; i += 2 * kTilePairs, block += kTilePairs * kStride) {
-      if (ahead != nullptr) ask_for(ahead + i * 64, 2 * kTilePairs);
       OCTAVO_TILE_LOAD(4, q + i / 2, d * 4);
+      if (ahead != nullptr) ask_for(ahead + i * 64, kTilePairs);
       OCTAVO_TILE_LOAD(5, block, kStride);
       OCTAVO_TILE_ADD_BF16(0, 4, 5);
+      if (ahead != nullptr) ask_for(ahead + i * 64 + kTilePairs * 64, kTilePairs);
       OCTAVO_TILE_LOAD(6, block + kAmxBytes, kStride);
       OCTAVO_TILE_ADD_BF16(1, 4, 6);
     }

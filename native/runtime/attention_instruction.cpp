@@ -85,13 +85,19 @@ class Attend : public Instruction {
     const Job* next = more ? &jobs_[item + 1] : nullptr;
     std::optional<Halves> ahead;
     if (next != nullptr && streams(ctx, pieces_[next->piece])) ahead.emplace(*this, ctx, *next);
+    const int32_t first = job.chunk == Job::kAllChunks ? blocks_of(ctx, piece).begin : blocks.begin;
     for (int32_t i = 0; i < job.num_heads; ++i) {
       AttentionTask t = task(ctx, scratch, piece, job.first_head + i);
-      const uint8_t* pieces[2 * kChunkBlocks];
+      const uint8_t* pieces[2 * kChunkBlocks + 1] = {};
       if (ahead) {
         for (int32_t n = 0; n < 2 * blocks.count(); ++n) pieces[n] = ahead->next();
-        t.ahead = pieces;
+        pieces[2 * kChunkBlocks] =
+            head_at(ctx, pieces_[next->piece], blocks_of(ctx, *next).begin, next->first_head);
       }
+      if (i + 1 < job.num_heads) {
+        pieces[2 * kChunkBlocks] = head_at(ctx, piece, first, job.first_head + i + 1);
+      }
+      if (streams(ctx, piece)) t.ahead = pieces;
       run_head(ctx, job, job.first_head + i, t, scratch);
     }
     if (ahead) ahead->ask_for_rest();
@@ -174,8 +180,7 @@ class Attend : public Instruction {
   const uint8_t* head_at(const RunContext& ctx, const Piece& piece, int32_t block,
                          int32_t head) const {
     const int64_t row = static_cast<int64_t>(piece.seq) * ctx.step.table_width;
-    return ctx.kv->data + ctx.kv->block_bytes * ctx.step.block_table[row + block] +
-           layer(ctx).offset + layer(ctx).head_bytes * head;
+    return ctx.kv->blocks(s_.layer, head).at(ctx.step.block_table[row + block]);
   }
 
   // The halves of a job's heads in the order of memory: block by block, and in it head by head.
@@ -251,8 +256,7 @@ class Attend : public Instruction {
     t.first_position = step.positions[piece.token];
     t.length = s_.causal ? 0 : step.seq_len[piece.seq];
     t.blocks = step.block_table + static_cast<int64_t>(piece.seq) * step.table_width;
-    t.kv = ctx.kv->data + kv.offset + static_cast<size_t>(kv_head) * kv.head_bytes;
-    t.block_stride = ctx.kv->block_bytes;
+    t.kv = ctx.kv->blocks(s_.layer, kv_head);
     t.scale = s_.scale;
     t.window = s_.window;
     t.softcap = s_.softcap;

@@ -41,6 +41,20 @@ constexpr size_t kv_latent_bytes(KvType t, int64_t latent_and_key) {
   return rows + (t == KvType::kInt8 ? 2 * kBlockTokens * sizeof(float) : 0);
 }
 
+// Where each block's part of some layer, or of a head of it, lies. Blocks come in groups of 2^bits:
+// within a group the blocks of a layer are adjacent, layer after layer.
+struct KvBlocks {
+  uint8_t* data = nullptr;  // of block 0; not owned
+  size_t stride = 0;        // bytes from one block to the next of its group
+  size_t group_stride = 0;  // bytes from one group to the next
+  int bits = 31;            // one group holds all
+
+  uint8_t* at(int32_t block) const {
+    const auto id = static_cast<size_t>(block);
+    return data + (id >> bits) * group_stride + (id & ((size_t{1} << bits) - 1)) * stride;
+  }
+};
+
 // One piece of attention work: adjacent tokens of one sequence, the query heads of one KV head.
 //
 // Row r is token r / group, head r % group. A KV block holds, for each layer and KV head, K as
@@ -58,15 +72,15 @@ struct AttentionTask {
   int32_t first_position;  // of token 0, counted from the sequence's start
   int32_t length;          // of the whole sequence, where tokens see those behind them; else 0
   const int32_t* blocks;   // block ids of the sequence
-  const uint8_t* kv;       // this layer and head within block 0
-  size_t block_stride;     // bytes from one block to the next
+  KvBlocks kv;             // of this layer and head
   float scale;
   int32_t window;  // 0: none; where tokens see those behind them, it reaches as far ahead
   float softcap;   // 0: none
   // Null, or a score for each head of the group that takes weight and adds nothing.
   const float* sinks = nullptr;
   // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
-  // computed (two for each of its blocks): what the thread will read next.
+  // computed (two for each of its blocks): what the thread will read next. Behind all that there
+  // could be, at 2 * kChunkBlocks, where the keys begin that it reads after these, or null.
   const uint8_t* const* ahead;
   // Over latents (attention_latent.inl): the size of a latent, head_dim counting the rotated key
   // too; q holds latent_dim floats a head and q_rope the rest. 0: over keys and values.

@@ -24,9 +24,7 @@ class LatentWrite : public Instruction {
     const Buffer& key = ctx.buffer(s_.key);
     for (int64_t t = items_.begin(item); t < items_.end(item); ++t) {
       const int32_t slot = ctx.step.slots[t];
-      uint8_t* block = ctx.kv->data +
-                       static_cast<size_t>(slot / kBlockTokens) * ctx.kv->block_bytes +
-                       layer.offset;
+      uint8_t* block = ctx.kv->blocks(s_.layer, 0).at(slot / kBlockTokens);
       ctx.kernels->latent_write(latent.f32 + t * latent.width, key.f32 + t * key.width, block,
                                 layer.latent_dim, layer.head_dim - layer.latent_dim,
                                 slot % kBlockTokens, ctx.kv->type);
@@ -152,8 +150,7 @@ class LatentAttend : public Instruction {
     t.latent_dim = kv.latent_dim;
     t.first_position = ctx.step.positions[task.token];
     t.blocks = ctx.step.block_table + static_cast<int64_t>(task.seq) * ctx.step.table_width;
-    t.kv = ctx.kv->data + kv.offset;
-    t.block_stride = ctx.kv->block_bytes;
+    t.kv = ctx.kv->blocks(s_.layer, 0);
     t.scale = s_.scale;
     return t;
   }

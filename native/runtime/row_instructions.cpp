@@ -214,10 +214,8 @@ class Heads : public Instruction {
   }
 
   void write(RunContext& ctx, int64_t t, int64_t h, const float* k) const {
-    const KvMemory::Layer& layer = ctx.kv->layers[s_.layer];
     const int32_t slot = ctx.step.slots[t];
-    uint8_t* block = ctx.kv->data + static_cast<size_t>(slot / kBlockTokens) * ctx.kv->block_bytes +
-                     layer.offset + static_cast<size_t>(h) * layer.head_bytes;
+    uint8_t* block = ctx.kv->blocks(s_.layer, h).at(slot / kBlockTokens);
     ctx.kernels->kv_write(k, head(ctx, s_.v, t, h), block, s_.head_dim, slot % kBlockTokens,
                           ctx.kv->type);
   }

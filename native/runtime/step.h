@@ -38,21 +38,30 @@ struct Buffer {
   int64_t width = 0;
 };
 
-// The paged KV cache. Block-major: all layers of a block lie together, so memory is touched block
-// by block and copying one is a single memcpy.
+// The paged KV cache. Blocks lie in groups (KvBlocks), so that a sequence whose blocks follow one
+// another is read in long runs, and memory is touched group by group.
 struct KvMemory {
   uint8_t* data = nullptr;
-  size_t block_bytes = 0;
+  size_t block_bytes = 0;  // of all layers
   int32_t num_blocks = 0;
+  int group_bits = 0;  // a group has 2^group_bits blocks, and divides num_blocks
   KvType type = KvType::kF16;
   struct Layer {
-    size_t offset;      // of head 0 within a block
+    size_t offset;      // of head 0, were a group one block
     size_t head_bytes;  // K and V of one head
     int32_t num_kv_heads;
     int32_t head_dim;        // with latents: of latent and rotated key together
     int32_t latent_dim = 0;  // 0: keys and values
+
+    size_t block_bytes() const { return head_bytes * static_cast<size_t>(num_kv_heads); }
   };
   std::vector<Layer> layers;
+
+  KvBlocks blocks(int layer, int64_t head) const {
+    const Layer& l = layers[layer];
+    return {data + (l.offset << group_bits) + l.head_bytes * static_cast<size_t>(head),
+            l.block_bytes(), block_bytes << group_bits, group_bits};
+  }
 };
 
 enum class Rows : int32_t { kTokens, kLogits };

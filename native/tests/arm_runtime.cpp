@@ -78,7 +78,6 @@ struct Sequence {
     task.first_position = kLength - kTokens;
     task.length = 0;
     task.blocks = blocks.data();
-    task.block_stride = stride;
     task.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
     task.window = window;
     task.softcap = softcap;
@@ -94,7 +93,7 @@ struct Sequence {
     piece.out = out.data() + first * task.ldo;
     piece.num_tokens = count;
     piece.first_position += first;
-    piece.kv = cache.get();
+    piece.kv = {cache.get(), stride};
     return piece;
   }
   Floats whole(const RuntimeKernels& kernels, const Aligned& cache, float* scratch) const {
@@ -186,14 +185,13 @@ void check_latents(int latent_dim, int rope_dim, std::initializer_list<KvType> t
     task.latent_dim = latent_dim;
     task.first_position = kLength - 1;
     task.blocks = order;
-    task.block_stride = stride;
     task.scale = 0.1f;
     Aligned memory(attention_scratch_floats(latent_dim + rope_dim) * sizeof(float));
     float* scratch = reinterpret_cast<float*>(memory.get());
-    task.kv = neon_cache.get();
+    task.kv = {neon_cache.get(), stride};
     task.out = got.data();
     kernels_neon.attend(task, type, scratch);
-    task.kv = scalar_cache.get();
+    task.kv = {scalar_cache.get(), stride};
     task.out = want.data();
     kernels_scalar.attend(task, type, scratch);
     const std::string what =

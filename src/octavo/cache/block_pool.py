@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from octavo.cache.fresh_blocks import FreshBlocks
 from octavo.cache.prefix_index import PrefixIndex
 
 
@@ -12,14 +13,14 @@ class BlockPool:
 
     in use  references > 0; never handed out, never evicted
     cached  no references, but in the prefix index; kept in least-recently-used order
-    fresh   no references and not in the index; taken first, lowest touched memory first
+    fresh   no references and not in the index; taken first, neighbours if there are
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.index = PrefixIndex()
         self._references = [0] * num_blocks
-        self._fresh = list(range(num_blocks - 1, -1, -1))
+        self._fresh = FreshBlocks(num_blocks)
         self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -41,14 +42,26 @@ class BlockPool:
 
         The caller asked `num_free` before: an empty pool raises IndexError.
         """
-        if self._fresh:
-            block = self._fresh.pop()
-        elif self._cached:
-            block, _ = self._cached.popitem(last=False)
-            self.index.remove(block)
-        else:
+        (block,) = self.extend(1, None)
+        return block
+
+    def extend(self, count: int, after: int | None) -> list[int]:
+        """So many of them for a sequence whose last block is `after` (None: it has none); those
+        evicted together in the order of their ids, since neighbours are read faster."""
+        if count > self.num_free:
             raise IndexError("BlockPool.allocate: no free block; ask num_free first")
-        self._references[block] = 1
+        blocks: list[int] = []
+        while len(blocks) < count and self._fresh:
+            after = self._fresh.take(after)
+            blocks.append(after)
+        blocks += sorted(self._evict() for _ in range(count - len(blocks)))
+        for block in blocks:
+            self._references[block] = 1
+        return blocks
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        self.index.remove(block)
         return block
 
     def share(self, block: int) -> None:
@@ -67,11 +80,12 @@ class BlockPool:
             if block in self.index:
                 self._cached[block] = None
             else:
-                self._fresh.append(block)
+                self._fresh.add(block)
 
     def clear_index(self) -> None:
         """Forget all cached content; blocks in use stay in use."""
-        self._fresh.extend(reversed(self._cached))
+        for block in reversed(self._cached):
+            self._fresh.add(block)
         self._cached.clear()
         self.index.clear()
 

@@ -97,8 +97,9 @@ class KvCache:
             self.copies.append((old, new))
             table.blocks[i] = new
             self.pool.release(old)
-        for _ in range(self.blocks_for(end) - len(table.blocks)):
-            table.blocks.append(self.pool.allocate())
+        growth = self.blocks_for(end) - len(table.blocks)
+        if growth > 0:
+            table.blocks += self.pool.extend(growth, table.blocks[-1] if table.blocks else None)
         table.capacity = len(table.blocks) * self.block_size
         table.version += 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.backends.base import MemoryPlan
+from octavo.cache import GROUP_BLOCKS
 from octavo.engine.options import EngineOptions
 from octavo.errors import InvalidParameterError, MemoryPlanError
 from octavo.machine import Memory
@@ -146,6 +147,9 @@ def _num_blocks(
         if options.max_model_len is not None:
             num_blocks = max(num_blocks, min(per_sequence, int(free * KV_SHARE_LIMIT) // per_block))
         num_blocks = min(num_blocks, per_sequence * options.max_num_seqs)
+    whole_groups = num_blocks // GROUP_BLOCKS * GROUP_BLOCKS
+    if whole_groups >= per_sequence:
+        num_blocks = whole_groups
     if num_blocks < 1 and options.kv_cache_bytes is not None:
         raise MemoryPlanError(
             f"engine: {size(options.kv_cache_bytes)} of KV cache do not hold one block of "
