@@ -21,6 +21,7 @@ void require(bool ok, const char* message) {
   if (!ok) throw std::invalid_argument(std::string("executor: ") + message);
 }
 
+constexpr int kMostGroupBits = 4;            // of a group of KV blocks
 constexpr int64_t kPackUnitBytes = 1 << 20;  // of the file; what a thread packs at a time
 
 // Lets go of the whole pages in [begin, end) of a mapped file.
@@ -30,17 +31,6 @@ void drop_pages(const uint8_t* begin, const uint8_t* end) {
   const uintptr_t last = reinterpret_cast<uintptr_t>(end) / page * page;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
-
-// The last region of every step: a token from each row, if the step samples.
-class Sample : public Instruction {
- public:
-  const char* name() const override { return "sample"; }
-  int64_t prepare(RunContext& ctx) override { return ctx.sampling ? ctx.sampling->rows : 0; }
-  void run(RunContext& ctx, int64_t row, ThreadScratch& scratch) override {
-    sample_row(ctx.logits + row * ctx.logits_width, ctx.logits_width, *ctx.sampling, row,
-               *ctx.samples, *scratch.sampler);
-  }
-};
 
 }  // namespace
 
@@ -64,6 +54,7 @@ Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
   context_.kv = &kv_;
   context_.buffers = &buffers_;
   context_.matrices = &matrices_;
+  context_.scans = &scans_;
 }
 
 int Executor::plan_matrix(SourceType source, int64_t n, int64_t k, bool as_float) {
@@ -254,7 +245,7 @@ std::vector<std::pair<std::string, double>> Executor::profile() const {
 // Ends the program with the sampler and makes its claims; before the first step.
 void Executor::seal() {
   if (!claims_.empty()) return;
-  program_.push_back(std::make_unique<Sample>());
+  for (auto& instruction : make_sampling()) program_.push_back(std::move(instruction));
   for (size_t i = 0; i < program_.size(); ++i) {
     claims_.push_back(std::make_unique<Claims>(pool_.size()));
   }
@@ -369,6 +360,9 @@ void Executor::run(const StepView& step, const SamplingView& sampling, const Sam
       samplers_.push_back(std::make_unique<SamplerScratch>(output_width_));
       scratch.sampler = samplers_.back().get();
     }
+    // With more rows than that each thread has rows of its own.
+    for (int i = 0; pool_.size() > 1 && i < 2 * pool_.size(); ++i)
+      scans_.emplace_back(output_width_);
   }
   run_step(step, reinterpret_cast<float*>(logits_.data()), &sampling, &out);
 }

@@ -141,6 +141,7 @@ class Executor {
   Arena scratch_arena_;
   Arena logits_;  // of run with sampling; [max_rows][output_width]
   std::vector<std::unique_ptr<SamplerScratch>> samplers_;  // one a thread, made on first use
+  std::vector<RowScan> scans_;                             // of a step's few rows, likewise
   int64_t output_width_ = 0;
   std::vector<double> seconds_;  // one an instruction; empty: not profiling
   std::vector<TimePoint> ends_;  // while profiling, of this step: [thread][instruction]

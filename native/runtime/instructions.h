@@ -242,5 +242,7 @@ std::vector<std::unique_ptr<Instruction>> make(ExpertsSpec spec, const ExpertSiz
 std::unique_ptr<Instruction> make(SelectSpec spec);
 std::unique_ptr<Instruction> make(MeanSpec spec);
 std::unique_ptr<Instruction> make(OutputSpec spec);
+// One after the other, at the end of a program.
+std::vector<std::unique_ptr<Instruction>> make_sampling();
 
 }  // namespace octavo

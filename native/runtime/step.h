@@ -79,7 +79,8 @@ struct RunContext {
   Adapters* adapters = nullptr;            // null: none can be loaded
   const SamplingView* sampling = nullptr;  // null: the step ends with the logits
   const SampleOut* samples = nullptr;
-  float* logits = nullptr;  // [R][logits_width], where the program's output goes
+  std::vector<RowScan>* scans = nullptr;  // room for some rows to be scanned by all threads
+  float* logits = nullptr;                // [R][logits_width], where the program's output goes
   int64_t logits_width = 0;
 
   int64_t rows(Rows kind) const { return kind == Rows::kTokens ? step.num_tokens : step.num_rows; }

@@ -19,15 +19,32 @@ namespace {
 
 void sample_rows(const float* logits, int64_t vocab, const NativeBatch& batch, const SampleOut& out,
                  int num_threads) {
-  int64_t rows = batch.rows();
-  int threads = static_cast<int>(std::clamp<int64_t>(num_threads, 1, std::max<int64_t>(rows, 1)));
-  std::vector<std::unique_ptr<SamplerScratch>> scratch;
-  for (int t = 0; t < threads; ++t) scratch.push_back(std::make_unique<SamplerScratch>(vocab));
-  std::atomic<int64_t> next{0};
-  ThreadPool(threads).run([&](int tid) {
-    for (int64_t r = next++; r < rows; r = next++) {
-      sample_row(logits + r * vocab, vocab, batch.view(), r, out, *scratch[tid]);
+  const int64_t rows = batch.rows(), pieces = RowScan::pieces(vocab);
+  const SamplingView& view = batch.view();
+  const int64_t most = std::max<int64_t>(rows * pieces, 1);
+  ThreadPool pool(static_cast<int>(std::clamp<int64_t>(num_threads, 1, most)));
+  const auto share = [&](int64_t count, auto&& f) {
+    std::atomic<int64_t> next{0};
+    pool.run([&](int tid) {
+      for (int64_t i = next++; i < count; i = next++) f(i, tid);
+    });
+  };
+  // With fewer rows than threads all of them look at each row first, as in a step.
+  std::vector<std::unique_ptr<RowScan>> scans;
+  for (int64_t r = 0; rows < pool.size() && r < rows; ++r) {
+    scans.push_back(std::make_unique<RowScan>(vocab));
+    RowScan& scan = *scans.back();
+    const float* x = logits + r * vocab;
+    if (RowScan::looks(view, r)) share(pieces, [&](int64_t p, int) { scan.look(x, vocab, p); });
+    if (RowScan::weighs(view, r, vocab)) {
+      share(pieces, [&](int64_t p, int) { scan.weigh(x, vocab, view, r, p); });
     }
+  }
+  std::vector<std::unique_ptr<SamplerScratch>> scratch;
+  for (int t = 0; t < pool.size(); ++t) scratch.push_back(std::make_unique<SamplerScratch>(vocab));
+  share(rows, [&](int64_t r, int tid) {
+    const RowScan* scan = scans.empty() ? nullptr : scans[static_cast<size_t>(r)].get();
+    sample_row(logits + r * vocab, vocab, view, r, out, *scratch[static_cast<size_t>(tid)], scan);
   });
 }
 

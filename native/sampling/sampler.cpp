@@ -6,40 +6,14 @@
 #include <functional>
 #include <limits>
 
-#include "sampling/philox.h"
+#include "sampling/buckets.h"
+#include "sampling/row_scan.h"
 #include "sampling/scan.h"
 
 namespace octavo {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kLeastTemperature = 1e-30f;  // below it a quotient of normal numbers overflows
-
-// Largest k-th value that a row with these block maxima is sure to reach: at least k elements are
-// not smaller. -inf if there are fewer blocks than k.
-float lower_bound_of_top(const float* block_max, int64_t blocks, int64_t k, float* work) {
-  if (k > blocks) return -kInf;
-  std::copy(block_max, block_max + blocks, work);
-  std::nth_element(work, work + (k - 1), work + blocks, std::greater<float>());
-  return work[k - 1];
-}
-
-// Weights lie in (0, 1]. A bucket holds those that share the exponent and four bits of mantissa.
-constexpr int kWeightBuckets = (0x3F800000 >> 19) + 1;
-
-inline int32_t weight_bucket(float w) {
-  int32_t bits;
-  std::memcpy(&bits, &w, sizeof bits);
-  return bits >> 19;
-}
-
-// The least weight of a bucket.
-inline float weight_of_bucket(int32_t bucket) {
-  const int32_t bits = bucket << 19;
-  float w;
-  std::memcpy(&w, &bits, sizeof w);
-  return w;
-}
 
 }  // namespace
 
@@ -58,15 +32,22 @@ SamplerScratch::SamplerScratch(int64_t vocab)
 class RowSampler {
  public:
   RowSampler(const float* logits, int64_t vocab, const SamplingView& view, int64_t row,
-             SamplerScratch& scratch)
-      : raw_(logits), x_(logits), vocab_(vocab), view_(view), row_(row), s_(scratch) {}
+             SamplerScratch& scratch, const RowScan* scan)
+      : raw_(logits),
+        x_(logits),
+        vocab_(vocab),
+        view_(view),
+        row_(row),
+        s_(scratch),
+        scan_(scan != nullptr && RowScan::looks(view, row) ? scan : nullptr),
+        weighed_(scan_ != nullptr && RowScan::weighs(view, row, vocab)) {}
 
   int32_t sample() {
     if (!in_vocab(view_.listed, view_.listed_start)) return kIdOutOfRange;
-    Peak raw = find_peak(raw_, vocab_, s_.block_max_.get());
+    Peak raw = scan_ != nullptr ? scan_->peak() : find_peak(raw_, vocab_, s_.block_max_.get());
     raw_peak_ = raw.value;
     if (!raw.finite) return kNotFinite;
-    if (changes_logits()) {
+    if (changes_logits(view_, row_)) {
       if (!adjust()) return kIdOutOfRange;
       raw = find_peak(x_, vocab_, s_.block_max_.get());
       if (!raw.finite) return kNotFinite;
@@ -103,16 +84,13 @@ class RowSampler {
                        [this](int32_t id) { return in_range(id); });
   }
 
-  bool has(const int32_t* start) const { return start[row_ + 1] > start[row_]; }
-
-  bool penalises() const {
-    return has(view_.history_start) &&
-           (view_.repetition_penalty[row_] != 1 || view_.presence_penalty[row_] != 0 ||
-            view_.frequency_penalty[row_] != 0);
+  // What is known of each block.
+  const float* block_max() const {
+    return scan_ != nullptr ? scan_->block_max_.get() : s_.block_max_.get();
   }
-
-  bool changes_logits() const {
-    return view_.mask != nullptr || has(view_.bias_start) || has(view_.banned_start) || penalises();
+  const float* most() const { return weighed_ ? scan_->most_.get() : s_.most_.get(); }
+  const double* block_sum() const {
+    return weighed_ ? scan_->block_sum_.get() : s_.block_sum_.get();
   }
 
   bool in_range(int32_t id) const { return id >= 0 && id < vocab_; }
@@ -130,7 +108,7 @@ class RowSampler {
     for (int32_t i = view_.banned_start[row_]; i < view_.banned_start[row_ + 1]; ++i) {
       s_.logits_[view_.banned[i]] = -kInf;
     }
-    return !penalises() || apply_penalties();
+    return !penalises(view_, row_) || apply_penalties();
   }
 
   void apply_mask() {
@@ -178,22 +156,30 @@ class RowSampler {
   }
 
   int32_t draw(float peak) {
-    how_ = {peak, std::max(view_.temperature[row_], kLeastTemperature), view_.min_p[row_]};
-    largest_weights(s_.block_max_.get(), scan_blocks(vocab_), how_, s_.most_.get());
+    how_ = weighing(view_, row_, peak);
+    if (!weighed_) largest_weights(block_max(), scan_blocks(vocab_), how_, s_.most_.get());
     double uniform = philox_uniform(view_.seed[row_], static_cast<uint32_t>(view_.counter[row_]));
     int64_t k = view_.top_k[row_];
     double p = view_.top_p[row_];
     if (k > 0 && k < vocab_) {
-      gather(lower_bound_of_top(s_.most_.get(), scan_blocks(vocab_), k, s_.work_.get()));
+      gather(lower_bound_of_top(most(), scan_blocks(vocab_), k, s_.work_.get()));
       cut_top_k(k);
       if (p < 1) cut_top_p(p * candidate_sum());
       return draw_from_candidates(uniform);
     }
-    double total = sum_weights(x_, vocab_, how_, s_.most_.get(), s_.block_sum_.get());
+    double total =
+        weighed_ ? sum_of_blocks() : sum_weights(x_, vocab_, how_, most(), s_.block_sum_.get());
     if (p >= 1) return draw_from_blocks(uniform * total);
     gather_top_p(p, total);
     cut_top_p(p * total);
     return draw_from_candidates(uniform);
+  }
+
+  // As sum_weights adds them.
+  double sum_of_blocks() const {
+    double total = 0;
+    for (int64_t b = 0; b < scan_blocks(vocab_); ++b) total += block_sum()[b];
+    return total;
   }
 
   // Candidates that hold the nucleus: all weights above a bound. All weights below
@@ -230,16 +216,27 @@ class RowSampler {
     count_ = 0;
     bound = std::max(bound, std::numeric_limits<float>::min());
     for (int64_t b = 0; b < scan_blocks(vocab_); ++b) {
-      if (s_.most_[b] * kSlack < bound) continue;
+      if (most()[b] * kSlack < bound) continue;
       const int64_t begin = b * kScanBlock;
       float w[kScanBlock];
       block_weights(x_ + begin, std::min(kScanBlock, vocab_ - begin), how_, w);
-      for (int64_t i = 0; i < kScanBlock; ++i) {
-        s_.candidates_[count_] = w[i];
-        s_.ids_[count_] = static_cast<int32_t>(begin + i);
-        count_ += w[i] >= bound;
+      for (int64_t i = 0; i < kScanBlock; i += kRun) {
+        if (!any_reaches(w + i, bound)) continue;
+        for (int64_t j = i; j < i + kRun; ++j) {
+          s_.candidates_[count_] = w[j];
+          s_.ids_[count_] = static_cast<int32_t>(begin + j);
+          count_ += w[j] >= bound;
+        }
       }
     }
+  }
+
+  // Candidates are few: most runs of weights hold none.
+  static constexpr int64_t kRun = 8;
+  static bool any_reaches(const float* w, float bound) {
+    int reaches = 0;
+    for (int64_t j = 0; j < kRun; ++j) reaches |= w[j] >= bound;
+    return reaches != 0;
   }
 
   // Keeps the `keep` first candidates by (weight descending, id ascending); the last has weight t.
@@ -337,10 +334,11 @@ class RowSampler {
     double sum = 0;
     int64_t chosen = 0;
     for (int64_t b = 0; b < scan_blocks(vocab_); ++b) {
-      if (s_.block_sum_[b] <= 0) continue;
+      const double here = block_sum()[b];
+      if (here <= 0) continue;
       chosen = b;
-      if (sum + s_.block_sum_[b] > target) break;
-      sum += s_.block_sum_[b];
+      if (sum + here > target) break;
+      sum += here;
     }
     const int64_t begin = chosen * kScanBlock;
     float w[kScanBlock];
@@ -379,19 +377,21 @@ class RowSampler {
   const SamplingView& view_;
   int64_t row_;
   SamplerScratch& s_;
+  const RowScan* scan_;  // null: the row is looked at here
+  bool weighed_;         // by the scan
   float raw_peak_ = 0;
   Weighing how_{};
   int64_t count_ = 0;  // candidates
 };
 
 void sample_row(const float* logits, int64_t vocab, const SamplingView& view, int64_t row,
-                const SampleOut& out, SamplerScratch& scratch) noexcept {
+                const SampleOut& out, SamplerScratch& scratch, const RowScan* scan) noexcept {
   out.logprobs[row] = 0;
   out.ranks[row] = 0;
   std::fill_n(out.top_ids + row * out.top_n, out.top_n, -1);
   std::fill_n(out.top_logprobs + row * out.top_n, out.top_n, -kInf);
   std::fill_n(out.listed_logprobs + row * out.listed_n, out.listed_n, -kInf);
-  RowSampler sampler(logits, vocab, view, row, scratch);
+  RowSampler sampler(logits, vocab, view, row, scratch, scan);
   int32_t token = sampler.sample();
   out.ids[row] = token;
   if (token >= 0 && view.num_logprobs[row] >= 0) sampler.report(token, out);

@@ -9,6 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
+
+#include "sampling/scan.h"
 
 namespace octavo {
 
@@ -59,6 +62,33 @@ struct SampleOut {
   float* listed_logprobs = nullptr;
 };
 
+// What is to be known of a row of logits before its token is drawn: a large vocabulary's maxima,
+// then its weights, found piece by piece on whatever threads there are, so that one row does not
+// wait for one thread. Of a row that changes its logits (bias, mask, penalties) there is nothing.
+class RowScan {
+ public:
+  explicit RowScan(int64_t vocab);
+
+  static int64_t pieces(int64_t vocab);
+  // Whether the pieces of a row are to be looked at, and then to be weighed.
+  static bool looks(const SamplingView& view, int64_t row);
+  static bool weighs(const SamplingView& view, int64_t row, int64_t vocab);
+
+  // First all pieces of a row are looked at, then all are weighed.
+  void look(const float* logits, int64_t vocab, int64_t piece);
+  void weigh(const float* logits, int64_t vocab, const SamplingView& view, int64_t row,
+             int64_t piece);
+
+ private:
+  friend class RowSampler;
+  Peak peak() const;
+
+  std::vector<Peak> peaks_;              // of the pieces
+  std::unique_ptr<float[]> block_max_;   // [blocks] largest logit
+  std::unique_ptr<float[]> most_;        // [blocks] its weight
+  std::unique_ptr<double[]> block_sum_;  // [blocks] of weights
+};
+
 // One thread's working memory, about 16 bytes per token of the vocabulary. Allocates only here.
 class SamplerScratch {
  public:
@@ -77,9 +107,11 @@ class SamplerScratch {
   std::unique_ptr<double[]> block_sum_;  // [blocks]
 };
 
-// Samples row `row` from logits[vocab]. scratch was made for at least this vocabulary. Safe to call
-// from several threads with different rows and scratches.
+// Samples row `row` from logits[vocab]. scratch was made for at least this vocabulary. scan: what
+// was found out about the row, or null; the result is the same. Safe to call from several threads
+// with different rows and scratches.
 void sample_row(const float* logits, int64_t vocab, const SamplingView& view, int64_t row,
-                const SampleOut& out, SamplerScratch& scratch) noexcept;
+                const SampleOut& out, SamplerScratch& scratch,
+                const RowScan* scan = nullptr) noexcept;
 
 }  // namespace octavo

@@ -177,6 +177,32 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
         assert np.array_equal(alone.top_logprobs[0], whole.top_logprobs[r, :n])
 
 
+def test_a_row_that_many_threads_look_at_has_the_same_bits() -> None:
+    """Fewer rows than threads: pieces of a row are weighed beside each other."""
+    rng = np.random.default_rng(7)
+    vocab = 40_000  # three pieces, the last one short
+    settings: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"temperature": 0.9},
+        {"temperature": 0.9, "top_p": 0.95},
+        {"temperature": 2.0, "top_p": 0.99, "min_p": 1e-5},
+        {"temperature": 0.9, "top_k": 40, "top_p": 0.9},
+        {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.3},
+    ]
+    logits = random_logits(rng, len(settings), vocab)
+    logits[3, 16_384:32_768] = -np.inf  # a piece without a token
+    rows = [make_row(3, [1, 2], [5, 6], logprobs=2, **params) for params in settings]
+    alone = run(logits, rows)
+    for threads in (len(rows) + 1, 2 * len(rows)):
+        together = run(logits, rows, threads=threads)
+        for name in ("ids", "logprobs", "ranks", "top_ids", "top_logprobs"):
+            np.testing.assert_array_equal(getattr(alone, name), getattr(together, name))
+    broken = logits[:1].copy()
+    broken[0, -1] = np.nan
+    for threads in (1, 2):
+        assert "NaN" in (run(broken, rows[:1], threads=threads).error(0) or "")
+
+
 @pytest.mark.parametrize("vocab", [1, 3, 64, 65, 4096, 100_000])
 def test_logprobs_are_those_of_the_raw_logits(vocab: int) -> None:
     rng = np.random.default_rng(vocab)
