@@ -17,8 +17,8 @@ class FreshBlocks:
         self._group = gcd(num_blocks, GROUP_BLOCKS)
         num_groups = num_blocks // self._group
         # The last key is taken first.
-        self._blocks = dict.fromkeys(range(num_blocks - 1, -1, -1))
-        self._whole = dict.fromkeys(range(num_groups - 1, -1, -1))
+        self._blocks: dict[int, None] = dict.fromkeys(range(num_blocks - 1, -1, -1))
+        self._whole: dict[int, None] = dict.fromkeys(range(num_groups - 1, -1, -1))
         self._left = [self._group] * num_groups  # fresh blocks, by group
 
     def __len__(self) -> int:
