@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 
 #include "sampling/buckets.h"
+#include "sampling/philox.h"
 #include "sampling/row_scan.h"
 #include "sampling/scan.h"
 
