@@ -16,6 +16,7 @@ from octavo.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/*.md")])
+OCTAVO: Any = typer.main.get_command(app)
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -49,7 +50,7 @@ def words_of(line: str) -> list[str]:
 
 def problem_of(words: list[str]) -> str | None:
     """What octavo does not know of a command line."""
-    command: Any = typer.main.get_command(app)
+    command = OCTAVO
     while words and hasattr(command, "commands"):
         if words[0].startswith("-") or words[0].isupper():
             break
@@ -118,3 +119,18 @@ def test_what_does_not_exist_is_found():
     assert problem_of(words_of("cat x | octavo run smollm2 -q --top-k=3  # fine")) is None
     assert problem_of(words_of("octavo bench engine smollm2 -c 4")) == "no option '-c'"
     assert problem_of(words_of("octavo frobnicate x")) == "no command 'frobnicate'"
+
+
+def helps(command: Any, name: str = "octavo") -> Iterator[tuple[str, str]]:
+    """Name and help of a command and those below it."""
+    yield name, command.help or ""
+    for word, below in getattr(command, "commands", {}).items():
+        yield from helps(below, f"{name} {word}")
+
+
+@pytest.mark.parametrize(("name", "text"), list(helps(OCTAVO)))
+def test_examples_of_a_command_are_of_that_command_and_right(name: str, text: str):
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    for line in (p for p in paragraphs if re.match(r"(\S.*\| )?octavo ", p)):
+        assert f"{name} " in line
+        assert problem_of(words_of(line)) is None
