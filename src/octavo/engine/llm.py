@@ -19,6 +19,7 @@ from octavo.engine.chat import Chats
 from octavo.engine.collect import Collector
 from octavo.engine.embedding import EMBED_ONLY, EmbeddingOutput, ScoringOutput, vector_of
 from octavo.engine.engine import Engine
+from octavo.engine.given import Message, Prompt, Prompts, conversations, listed_prompts
 from octavo.engine.options import EngineOptions
 from octavo.engine.pairs import align, cosine, prompted, score_of
 from octavo.engine.planning import EnginePlan
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
     from octavo.backends.base import Floats
     from octavo.engine.progress import TokenProgress
 
-Prompt: TypeAlias = str | Sequence[int]
-Prompts: TypeAlias = Prompt | Sequence[Prompt]
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams] | None
-Message: TypeAlias = Mapping[str, Any]
 
 
 class LLM:
@@ -87,14 +85,15 @@ class LLM:
         lora: str | Sequence[str] = "",
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Complete prompts (texts or lists of token ids), in order, batched together.
+        """Complete prompts (texts or lists of token ids), in order, batched together. One may be
+        given as {"prompt": text} or {"prompt_token_ids": ids} too.
 
         params: for all, or a list with one for each. lora: the name of an adapter given to this
         LLM as `lora={name: folder}`, for all, or a list with one for each; "" for none. use_tqdm:
         show progress if stderr is a terminal. Raises RequestError before anything runs if a prompt
         or parameter is wrong. An interrupt aborts what runs and passes on.
         """
-        listed = _listed(prompts)
+        listed = listed_prompts(prompts)
         count = len(listed)
         each = zip(listed, _per_prompt(params, count), _per_prompt_lora(lora, count), strict=True)
         requests = [self._request(prompt, one, lora=name) for prompt, one, name in each]
@@ -117,13 +116,13 @@ class LLM:
         and tool calls; its `text` is all of it as the model wrote it. Raises TemplateError if the
         template refuses the messages, else as `generate`.
         """
-        talks = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        talks = conversations(messages)
         if self._chats is None:
             self._chats = Chats.of(self._need_tokenizer("messages"))
         chats, requests, tools = self._chats, [], tools or ()
         for talk, one in zip(talks, _per_prompt(params, len(talks)), strict=True):
             text = chats.prompt(
-                talk,  # type: ignore[arg-type]  # a conversation, as sorted out above
+                talk,
                 tools,
                 add_generation_prompt=add_generation_prompt,
                 chat_template=chat_template,
@@ -151,7 +150,7 @@ class LLM:
         name = self.options.default_prompt if prompt_name is None else prompt_name
         texts = [
             prompted(prompt, named, name) if isinstance(prompt, str) else prompt
-            for prompt in _listed(prompts)
+            for prompt in listed_prompts(prompts)
         ]
         requests = [replace(self._request(text, EMBED_ONLY), pooling=how) for text in texts]
         return [EmbeddingOutput.of(output) for output in self._run(requests, use_tqdm)]
@@ -294,14 +293,6 @@ class LLM:
                 param, "this model has no tokenizer; give the prompt as a list of token ids"
             )
         return self.tokenizer
-
-
-def _listed(prompts: Prompts) -> list[Prompt]:
-    """One prompt or several, as a list: a text or a flat list of ids is one."""
-    if isinstance(prompts, str):
-        return [prompts]
-    items: list[Any] = list(prompts)
-    return items if any(hasattr(item, "__len__") for item in items) or not items else [items]
 
 
 def _per_prompt(params: Params, count: int) -> list[SamplingParams]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -14,6 +13,7 @@ _POSITIVE = (
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_mixed_tokens"),
     *("max_queue", "max_queued_tokens", "max_grammar_bytes", "max_grammar_depth"),
 )
+_HEAVY = 1e12  # a tenant's weight beside the usual 1
 MAX_LORA_NAME = 128
 MAX_LORA_RANK = 1024
 _POSITIVE_IF_SET = ("max_model_len", "kv_cache_bytes", "num_kv_blocks")
@@ -107,10 +107,10 @@ class EngineOptions:
             got = f"got {self.num_threads!r:.80}, expected 0 (automatic) to {MAX_THREADS}"
             raise InvalidParameterError("num_threads", got)
         for tenant, weight in self.tenant_weights.items():
-            if not (math.isfinite(weight) and weight > 0):
-                raise InvalidParameterError(
-                    "tenant_weights", f"got {weight!r} for {tenant!r}, expected a number above 0"
-                )
+            if not isinstance(weight, int | float) or not 0 < weight <= _HEAVY:
+                got = f"got {weight!r:.80} for {tenant!r:.80}"
+                got += f", expected a number above 0, at most {_HEAVY:g}"
+                raise InvalidParameterError("tenant_weights", got)
 
 
 def _check_positive(name: str, value: object) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,28 @@ def test_texts_and_ids_one_or_many(llm: LLM) -> None:
     assert ids.prompt is None
     assert ids.outputs[0].token_ids == [50, 51, 52, 53]
     assert llm.generate([], GREEDY) == []
+
+
+def test_prompts_in_vllms_shape_are_what_they_hold(llm: LLM) -> None:
+    text, ids = "Hello", llm.tokenizer.encode("Hello") if llm.tokenizer else []
+    shapes: list[Any] = [{"prompt": text}, [{"prompt_token_ids": ids}], [{"prompt": text}, ids]]
+    for shape in shapes:
+        assert all(output.prompt_token_ids == ids for output in llm.generate(shape))
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [{}, {"prompt": 5}, {"text": "a"}, [{"prompt": "a", "multi_modal_data": {}}], 5, None, [None]],
+)
+def test_prompts_of_other_shapes_are_refused(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="prompt"):
+        llm.generate(prompts)
+
+
+@pytest.mark.parametrize("messages", ["hi", 5, None, [5], [["a"]], {"role": "user"}, [[], 5]])
+def test_messages_of_other_shapes_are_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="messages"):
+        llm.chat(messages)
 
 
 def test_results_keep_the_order_of_the_prompts_beyond_the_queue(llm: LLM) -> None:

@@ -48,6 +48,12 @@ def test_numbers_that_nothing_can_hold_are_refused_by_name(name: str, value: obj
         EngineOptions("m", **{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("weight", [0, -1, 10**400, float("nan"), float("inf"), "x", None])
+def test_weights_of_tenants_are_numbers_above_0(weight: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="tenant_weights"):
+        EngineOptions("m", tenant_weights={"a": weight})
+
+
 def test_max_model_len_follows_context_and_cache() -> None:
     assert plan(max_num_seqs=1).max_model_len == 1024
     assert plan(num_kv_blocks=10).max_model_len == 320

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -105,9 +104,14 @@ def _entry(where: str, line: bytes, speedup: float) -> TraceEntry:
     )
 
 
+MAX_TIMESTAMP_S = 1e12
+"""Of a trace. More are not seconds but smaller units since 1970."""
+
+
 def _number(where: str, found: dict[str, Any], name: str) -> float:
     value = found.get(name, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) < MAX_TIMESTAMP_S:  # NaN is not below it either
         raise FormatError(f"{where}: {name} is {value!r:.80}, expected seconds")
     return float(value)
 
