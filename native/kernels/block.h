@@ -44,6 +44,10 @@ struct Block<SourceType::kQ6_K> : BlockOf<256, 210, SourceType::kQ6_K> {};
 template <>
 struct Block<SourceType::kIQ4_NL> : BlockOf<32, 18, SourceType::kIQ4_NL> {};
 template <>
+struct Block<SourceType::kNF4> : BlockOf<32, 18, SourceType::kNF4> {};
+template <>
+struct Block<SourceType::kFP4> : BlockOf<32, 18, SourceType::kFP4> {};
+template <>
 struct Block<SourceType::kIQ4_XS> : BlockOf<256, 136, SourceType::kIQ4_XS> {};
 template <>
 struct Block<SourceType::kTQ1_0> : BlockOf<256, 54, SourceType::kTQ2_0> {};
@@ -119,7 +123,8 @@ inline uint8_t ternary_digit(const uint8_t* block, int c) {
 // Elements of group `group` of a block, in column order, unsigned.
 template <SourceType T>
 inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
-  if constexpr (T == SourceType::kQ4_0 || T == SourceType::kIQ4_NL) {
+  if constexpr (T == SourceType::kQ4_0 || T == SourceType::kIQ4_NL || T == SourceType::kNF4 ||
+                T == SourceType::kFP4) {
     split_nibbles(block + 2, out);
   } else if constexpr (T == SourceType::kQ4_1) {
     split_nibbles(block + 4, out);

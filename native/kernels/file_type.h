@@ -43,6 +43,12 @@ bool with_block_type(SourceType file, F&& f) {
     case SourceType::kIQ4_NL:
       f.template operator()<SourceType::kIQ4_NL>();
       return true;
+    case SourceType::kNF4:
+      f.template operator()<SourceType::kNF4>();
+      return true;
+    case SourceType::kFP4:
+      f.template operator()<SourceType::kFP4>();
+      return true;
     case SourceType::kIQ4_XS:
       f.template operator()<SourceType::kIQ4_XS>();
       return true;

@@ -65,6 +65,9 @@ enum class SourceType : int32_t {
   kQ4_Z = 1012,
   kQ4_Z128 = 1013,
   kQ8_Z128 = 1014,
+  // Codes of bitsandbytes: float16 d, then codes as in kIQ4_NL.
+  kNF4 = 1015,
+  kFP4 = 1016,
 };
 
 // How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.

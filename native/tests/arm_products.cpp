@@ -16,17 +16,17 @@ struct Type {
   SourceType source;
 };
 
-constexpr Type kQuantized[] = {
-    {"Q4_0", SourceType::kQ4_0},       {"Q4_1", SourceType::kQ4_1},
-    {"Q5_0", SourceType::kQ5_0},       {"Q5_1", SourceType::kQ5_1},
-    {"Q8_0", SourceType::kQ8_0},       {"Q2_K", SourceType::kQ2_K},
-    {"Q3_K", SourceType::kQ3_K},       {"Q4_K", SourceType::kQ4_K},
-    {"Q5_K", SourceType::kQ5_K},       {"Q6_K", SourceType::kQ6_K},
-    {"IQ4_NL", SourceType::kIQ4_NL},   {"IQ4_XS", SourceType::kIQ4_XS},
-    {"TQ2_0", SourceType::kTQ2_0},     {"MXFP4", SourceType::kMXFP4},
-    {"IQ3_S", SourceType::kIQ3_S},     {"E4M3", SourceType::kE4M3},
-    {"NVFP4", SourceType::kNVFP4},     {"Q4_Z", SourceType::kQ4_Z},
-    {"Q4_Z128", SourceType::kQ4_Z128}, {"Q8_Z128", SourceType::kQ8_Z128}};
+constexpr Type kQuantized[] = {{"Q4_0", SourceType::kQ4_0},       {"Q4_1", SourceType::kQ4_1},
+                               {"Q5_0", SourceType::kQ5_0},       {"Q5_1", SourceType::kQ5_1},
+                               {"Q8_0", SourceType::kQ8_0},       {"Q2_K", SourceType::kQ2_K},
+                               {"Q3_K", SourceType::kQ3_K},       {"Q4_K", SourceType::kQ4_K},
+                               {"Q5_K", SourceType::kQ5_K},       {"Q6_K", SourceType::kQ6_K},
+                               {"IQ4_NL", SourceType::kIQ4_NL},   {"IQ4_XS", SourceType::kIQ4_XS},
+                               {"TQ2_0", SourceType::kTQ2_0},     {"MXFP4", SourceType::kMXFP4},
+                               {"IQ3_S", SourceType::kIQ3_S},     {"E4M3", SourceType::kE4M3},
+                               {"NVFP4", SourceType::kNVFP4},     {"Q4_Z", SourceType::kQ4_Z},
+                               {"Q4_Z128", SourceType::kQ4_Z128}, {"Q8_Z128", SourceType::kQ8_Z128},
+                               {"NF4", SourceType::kNF4},         {"FP4", SourceType::kFP4}};
 constexpr Type kFloats[] = {
     {"F32", SourceType::kF32}, {"F16", SourceType::kF16}, {"BF16", SourceType::kBF16}};
 

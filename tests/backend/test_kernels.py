@@ -15,6 +15,7 @@ import pytest
 
 from octavo import _native
 from octavo.weights.quantized.bits import E2M1, E4M3
+from octavo.weights.quantized.origins import CODE_TABLES, CODE_UNITS
 from octavo.weights.scheme import MADE_SCHEMES
 
 Array = npt.NDArray[np.float32]
@@ -132,6 +133,11 @@ def made_weights(name: str, n: int, k: int, rng: np.random.Generator, fill: int 
         values = E2M1[codes] * (E4M3[inner] / 2).repeat(16, axis=2)
         blocks[:, :, 4:6] = inner
         blocks[:, :, 6:] = codes[:, :, ::2] | codes[:, :, 1::2] << 4
+    elif name in CODE_TABLES:
+        d = scales(32, np.float16)
+        codes &= 15
+        values = np.round(CODE_TABLES[name] / CODE_UNITS[name])[codes]
+        blocks[:, :, 2:] = codes[:, :, :16] | codes[:, :, 16:] << 4
     else:
         run = 32 if name == "Q4_Z" else 128
         d = scales(run, np.float16)

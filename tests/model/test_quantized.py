@@ -152,9 +152,10 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
     ),
     "fp8": ({"quant_method": "fp8"}, partial(make.fp8, scale="whole"), "E4M3"),
     "fbgemm": ({"quant_method": "fbgemm_fp8"}, make.fp8, "E4M3"),
-    "nf4": (BNB4, partial(make.bnb4, nested=False), "F16"),
-    "nf4-double": (BNB4, make.bnb4, "F16"),
-    "fp4": (BNB4 | {"bnb_4bit_quant_type": "fp4"}, partial(make.bnb4, kind="fp4"), "F16"),
+    "nf4": (BNB4, partial(make.bnb4, nested=False), "NF4"),
+    "nf4-double": (BNB4, make.bnb4, "NF4"),
+    "fp4": (BNB4 | {"bnb_4bit_quant_type": "fp4"}, partial(make.bnb4, kind="fp4"), "FP4"),
+    "fp4-other-values": (BNB4, partial(make.bnb4, kind="e2m1"), "F16"),
     "bnb-int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, make.bnb8, "Q8_0"),
 }
 
@@ -183,7 +184,9 @@ def test_weights_and_logits(method: str, tmp_path: Path) -> None:
     logits = run_tokens(_open(quantized, "reference", "native"), TOKENS, 7)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
     as_float = run_tokens(_open(quantized, "cpu", "float"), TOKENS, 40)
-    np.testing.assert_allclose(as_float, expected, rtol=0, atol=2e-2)
+    # The values of bitsandbytes' codes are rounded, see docs/quantized.md.
+    atol = 1e-1 if scheme in ("NF4", "FP4") else 2e-2
+    np.testing.assert_allclose(as_float, expected, rtol=0, atol=atol)
     native = _open(quantized, "cpu", "native")
     whole = run_tokens(native, TOKENS, 40)
     np.testing.assert_array_equal(run_tokens(native, TOKENS, 13), whole)

@@ -18,6 +18,7 @@ Rng = np.random.Generator
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+FP4 = tuple(v / 12 for v in (0, 0.0625, 8, 12, 4, 6, 2, 3))
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
     *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
@@ -203,8 +204,9 @@ def fp8(rng: Rng, n: int, k: int, *, scale: str = "row", block: int = 128) -> Pa
 
 
 def bnb4(rng: Rng, n: int, k: int, *, kind: str = "nf4", nested: bool = True) -> Packed:
-    table = np.array(NF4 if kind == "nf4" else [*(v / 6 for v in E2M1), *(-v / 6 for v in E2M1)])
-    table = table.astype(np.float32)
+    signed = {"fp4": FP4, "e2m1": [v / 6 for v in E2M1]}.get(kind, [])
+    table = np.array([*signed, *(-v for v in signed)] or NF4).astype(np.float32)
+    kind = "nf4" if kind == "nf4" else "fp4"
     codes = rng.integers(0, 16, n * k)
     runs = -(-n * k // 64)
     parts: Parts = {

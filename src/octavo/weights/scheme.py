@@ -80,6 +80,8 @@ _MADE = (
     ("Q4_Z", 1012, 32, 19),
     ("Q4_Z128", 1013, 32, 20),
     ("Q8_Z128", 1014, 32, 36),
+    ("NF4", 1015, 32, 18),
+    ("FP4", 1016, 32, 18),
 )
 MADE_SCHEMES: dict[str, Scheme] = {
     name: Scheme(name, kind, elems, size, native=True) for name, kind, elems, size in _MADE

@@ -61,7 +61,7 @@ def _made(
         data[data & 127 == 127] = 0x7E
     elif name == "NVFP4_D":
         data[..., 4:6] %= 0x7F
-    else:
+    elif name not in ("NF4", "FP4"):
         size = 1 if name == "Q4_Z" else 2
         zeros = rng.integers(0, 17, scales.shape).astype(f"<i{size}").view(np.uint8)
         head = np.concatenate([head, zeros], axis=-1)

@@ -11,14 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import nibbles
-from octavo.weights.quantized.choose import HALF, scheme_for
+from octavo.weights.quantized.choose import code_scheme, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.origins import Codes, FloatOrigin, Floats, IntegerOrigin, Integers
+from octavo.weights.quantized.origins import (
+    Codes,
+    FloatOrigin,
+    Floats,
+    IntegerOrigin,
+    Integers,
+    code_blocks,
+)
 from octavo.weights.quantized.parts import Module
 from octavo.weights.safetensors import parse_json_object
+from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import DerivedTensor
 
 _STATES = (
@@ -51,14 +60,15 @@ class FourBit:
         weight = module.part(".weight")
         if weight.data.nbytes * 2 != n * k:
             raise FormatError(f"{weight.where}: {weight.data.nbytes} bytes, expected {n * k // 2}")
-        module.part(".weight.quant_map").check(("F32",), 16)
+        table = module.part(".weight.quant_map").check(("F32",), 16).floats()
         runs = -(-n * k // state.run)
         absmax = module.part(".weight.absmax").check(("U8" if state.nested else "F32",), runs)
         if state.nested:
             module.part(".weight.nested_quant_map").check(("F32",), 256)
             nested = -(-absmax.shape[0] // state.nested)
             module.part(".weight.nested_absmax").check(("F32",), nested)
-        return DerivedTensor(f"{module.name}.weight", (n, k), HALF, _CodeOrigin(module, state))
+        scheme = code_scheme(table, state.run, k)
+        return DerivedTensor(f"{module.name}.weight", (n, k), scheme, _CodeOrigin(module, state))
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,15 @@ class _CodeOrigin(FloatOrigin):
         table = self.module.part(".weight.quant_map").floats()
         data, run = self.module.part(".weight").data, self._state.run
         return Codes(data, table, (1, n * k), self._scales()[None], (1, run))
+
+    def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
+        if scheme.block_elems == 1:
+            return super().blocks(scheme)
+        codes = nibbles(self.module.part(".weight").data, high_first=True)
+        blocks = code_blocks(scheme.name, codes, self._scales(), self._state.run)
+        if blocks is None:
+            raise self._too_large()
+        return blocks
 
     def values(self) -> Floats:
         codes = nibbles(self.module.part(".weight").data, high_first=True)

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.weights.quantized.origins import GROUP, RANGES, ZERO_CODES, QuantizedOrigin
+from octavo.weights.quantized.origins import (
+    CODE_TABLES,
+    GROUP,
+    RANGES,
+    ZERO_CODES,
+    Floats,
+    QuantizedOrigin,
+)
 from octavo.weights.scheme import MADE_SCHEMES, SCHEMES, Scheme
 from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin, Tensor
 
@@ -47,6 +54,16 @@ def e4m3_scheme(columns: int, block: tuple[int, int] | None) -> Scheme:
     """For 8-bit floats with scales of blocks of rows and columns; None: of rows or of the whole."""
     fits = block is None or block[1] % _E4M3_RUN == 0 or block[1] >= columns
     return E4M3 if fits and columns % GROUP == 0 else HALF
+
+
+def code_scheme(table: Floats, run: int, columns: int) -> Scheme:
+    """For 4-bit codes into a table, with one scale for `run` numbers along the rows."""
+    if run % GROUP or columns % GROUP:
+        return HALF
+    for name, known in CODE_TABLES.items():
+        if np.allclose(table, known, rtol=0, atol=1e-5):
+            return MADE_SCHEMES[name]
+    return HALF
 
 
 def order_by_group(spread: NDArray[np.int64], group: int) -> NDArray[np.int32] | None:

@@ -180,6 +180,33 @@ class FloatOrigin(QuantizedOrigin):
         return halves
 
 
+_NF4_LOW = (-1, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.09105, 0)
+_NF4_HIGH = (0.0795803, 0.1609302, 0.2461123, 0.3379152, 0.4407098, 0.562617, 0.7229568, 1)
+_FP4 = (0, 0.0052083, 0.6666667, 1, 0.3333333, 0.5, 0.1666667, 0.25)
+CODE_TABLES: dict[str, Floats] = {
+    "NF4": np.array((*_NF4_LOW, *_NF4_HIGH), np.float32),
+    "FP4": np.array((*_FP4, *(-value for value in _FP4)), np.float32),
+}
+"""Native schemes of 4-bit codes, and what a code means to the library that writes them."""
+
+CODE_UNITS = {"NF4": 0.008926163, "FP4": 1 / 120}
+"""What one step of these schemes' integers (native/kernels/format.h) is of that."""
+
+
+def code_blocks(
+    name: str, codes: NDArray[np.uint8], scales: Floats, run: int
+) -> NDArray[np.uint8] | None:
+    """codes, flat, with a scale for `run` of them, as blocks, flat; None if a scale is beyond the
+    range of half precision."""
+    with np.errstate(over="ignore"):
+        halves = (scales * np.float32(CODE_UNITS[name])).astype(np.float16)
+    if not np.isfinite(halves).all():
+        return None
+    pairs = _pairs(codes.reshape(-1, GROUP))
+    d = np.repeat(halves, run // GROUP)[: len(pairs), None].view(np.uint8)
+    return np.concatenate([d, pairs], axis=1).reshape(-1)
+
+
 RANGES = {
     "Q4_0": (-8, 7),
     "Q4_Z128": (-16, 15),

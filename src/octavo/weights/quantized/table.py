@@ -10,7 +10,7 @@
 | compressed-tensors int-quantized | int8 | Q8_0 (symmetric), Q8_Z |
 | compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | E4M3, exactly |
 | compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | NVFP4 |
-| bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | F16 |
+| bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | NF4, FP4, values rounded |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
 | bitnet | -1, 0 and 1 in two bits, a scale a matrix | TQ2_0, exactly |
 | mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1, powers of two of 32 | MXFP4, exactly |
