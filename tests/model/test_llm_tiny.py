@@ -43,7 +43,7 @@ def test_a_model_that_cannot_be_had_or_does_not_fit() -> None:
     with pytest.raises(ModelNotFoundError, match="no-such-model"):
         LLM("no-such-model")
     with pytest.raises(MemoryPlanError, match="KV cache do not fit"):
-        LLM(str(GOLDEN / "llama"), num_kv_blocks=2**40)
+        LLM(str(GOLDEN / "llama"), num_kv_blocks=2**31 - 1)
 
 
 def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
