@@ -52,7 +52,7 @@ class BlockPool:
             raise IndexError("BlockPool.allocate: no free block; ask num_free first")
         blocks: list[int] = []
         while len(blocks) < count and self._fresh:
-            after = self._fresh.take(after)
+            after = self._fresh.take(after, count - len(blocks))
             blocks.append(after)
         blocks += sorted(self._evict() for _ in range(count - len(blocks)))
         for block in blocks:

@@ -10,8 +10,9 @@ GROUP_BLOCKS = 16  # blocks that backends may keep together, if their number is 
 
 class FreshBlocks:
     """Ids of blocks. A sequence is read faster where its blocks are neighbours, so each one is
-    followed by the next id, if that is fresh, and a sequence begins in a group of its own while
-    there are any. Memory that was touched before is taken first."""
+    followed by the next id, if that is fresh, and a sequence that takes a whole group's worth at
+    once begins in a group of its own while there are any. Shorter ones share groups: the first
+    touch of memory costs more than neighbours gain. Memory touched before is taken first."""
 
     def __init__(self, num_blocks: int) -> None:
         self._group = gcd(num_blocks, GROUP_BLOCKS)
@@ -35,18 +36,19 @@ class FreshBlocks:
         if self._left[group] == self._group:
             self._whole[group] = None
 
-    def take(self, after: int | None) -> int:
-        """A block for a sequence whose last one is `after` (None: it has none). Not of nothing."""
-        block = self._choose(after)
+    def take(self, after: int | None, count: int = 1) -> int:
+        """A block for a sequence whose last one is `after` (None: it has none) and that takes
+        `count` of them now. Not of nothing."""
+        block = self._choose(after, count)
         group = block // self._group
         del self._blocks[block]
         self._left[group] -= 1
         self._whole.pop(group, None)
         return block
 
-    def _choose(self, after: int | None) -> int:
+    def _choose(self, after: int | None, count: int) -> int:
         if after is not None and after + 1 in self._blocks:
             return after + 1
-        if self._whole:
+        if self._whole and count >= self._group:
             return next(reversed(self._whole)) * self._group
         return next(reversed(self._blocks))
