@@ -21,7 +21,11 @@ void require(bool ok, const char* message) {
   if (!ok) throw std::invalid_argument(std::string("executor: ") + message);
 }
 
-constexpr int kMostGroupBits = 4;            // of a group of KV blocks
+// Workers spin between two steps, longer than what is done there: whoever yields or sleeps is back
+// late, some 50 us on an idle machine and a time slice on a busy one. With more streams a server's
+// other threads need the core more than the next step needs its first microseconds.
+constexpr int kFewTokens = 4;
+constexpr std::chrono::microseconds kLingerOfFew{300}, kLinger{40};
 constexpr int64_t kPackUnitBytes = 1 << 20;  // of the file; what a thread packs at a time
 
 // Lets go of the whole pages in [begin, end) of a mapped file.
@@ -321,6 +325,7 @@ void Executor::look_ahead() {
 void Executor::run_step(const StepView& step, float* logits, const SamplingView* sampling,
                         const SampleOut* samples) {
   lay_out_rows(std::max(step.num_tokens, step.num_rows));
+  pool_.linger(step.num_tokens <= kFewTokens ? kLingerOfFew : kLinger);
   context_.step = step;
   context_.logits = logits;
   context_.logits_width = output_width_;

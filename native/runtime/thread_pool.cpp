@@ -16,9 +16,6 @@ namespace {
 
 constexpr int kSpins = 1024;  // of about 40 ns: longer than the gap between two regions
 constexpr int kYields = 128;  // then let whoever holds this core's time get on
-// Between two jobs: longer than what is done between two decode steps of a small model. Whoever
-// yields or sleeps there is back late: some 50 us on an idle machine, a time slice on a busy one.
-constexpr auto kBetweenJobs = std::chrono::microseconds(300);
 constexpr uint32_t kNoTag = 0;
 
 inline void relax() {
@@ -42,10 +39,10 @@ bool poll(F done) {
   return false;
 }
 
-// Spins until a != old, or for kBetweenJobs.
-void spin_between_jobs(const std::atomic<uint32_t>& a, uint32_t old) {
+// Spins until a != old, or for so long.
+void spin_between_jobs(const std::atomic<uint32_t>& a, uint32_t old, int microseconds) {
   constexpr int kSpinsPerLook = 32;  // at the clock
-  const auto end = std::chrono::steady_clock::now() + kBetweenJobs;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(microseconds);
   do {
     for (int i = 0; i < kSpinsPerLook; ++i) {
       if (a.load(std::memory_order_acquire) != old) return;
@@ -127,7 +124,7 @@ void ThreadPool::arrive() {
 void ThreadPool::worker(int tid) {
   uint32_t seen = kNoTag;
   for (;;) {
-    if (seen != kNoTag) spin_between_jobs(epoch_, seen);
+    if (seen != kNoTag) spin_between_jobs(epoch_, seen, linger_us_.load(std::memory_order_relaxed));
     const uint32_t tag = wait_change(epoch_, seen);
     if (stop_.load(std::memory_order_acquire)) return;
     Slot& slot = slots_[tag % 4];

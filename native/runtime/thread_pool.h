@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -44,6 +45,11 @@ class ThreadPool {
   // The job must live until shut_down.
   void launch(const Job& job);
 
+  // How long workers spin for the next job before they yield and sleep.
+  void linger(std::chrono::microseconds time) {
+    linger_us_.store(static_cast<int>(time.count()), std::memory_order_relaxed);
+  }
+
   // Ends the workers. Idempotent; nothing may be started afterwards.
   void shut_down();
 
@@ -58,6 +64,7 @@ class ThreadPool {
   void worker(int tid);
 
   int size_;
+  std::atomic<int> linger_us_{0};
   std::vector<std::thread> threads_;
   Slot slots_[4];                                 // by tag, so that a late worker sees its own job
   alignas(64) std::atomic<uint32_t> epoch_{0};    // tag of the newest job
