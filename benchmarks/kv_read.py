@@ -15,6 +15,7 @@ from octavo.cache import KvCache
 from octavo.models.config import ModelConfig
 
 CONTEXT = 4096
+CHUNK = 512
 REPEAT = 5
 READ_BYTES = 256 << 20
 
@@ -35,13 +36,13 @@ class KvRead:
 
 
 def decode_step(streams: int, context: int, block_size: int, num_blocks: int) -> Step:
-    """One more token for each stream, the context-th. The streams grew in turn, block by block, so
-    their blocks lie as the engine's cache gives them to requests that run beside each other."""
+    """One more token for each stream, the context-th. The streams came in turn, in chunks of
+    512 tokens, so their blocks lie as the engine's cache gives them to long prompts."""
     cache = KvCache(num_blocks, block_size)
     tables = [cache.new_table() for _ in range(streams)]
-    for end in range(block_size, context + block_size, block_size):
+    for start in range(0, context, CHUNK):
         for t in tables:
-            cache.allocate(t, end - block_size, min(end, context))
+            cache.allocate(t, start, min(start + CHUNK, context))
     table_ = np.array([t.blocks for t in tables], dtype=np.int32)
     slots = table_[:, -1] * block_size + (context - 1) % block_size
     return Step(

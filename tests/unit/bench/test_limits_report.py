@@ -149,7 +149,7 @@ def test_kv_read_share():
 
 def test_decode_step_gives_every_stream_the_blocks_that_the_cache_would():
     step = decode_step(3, 70, 32, num_blocks=48)
-    assert step.block_table.tolist() == [[0, 1, 2], [16, 17, 18], [32, 33, 34]]
+    assert step.block_table.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     np.testing.assert_array_equal(step.slots, step.block_table[:, 2] * 32 + 5)
     assert step.positions.tolist() == [69] * 3
 
