@@ -1,4 +1,7 @@
-"""Quantized modules: every format's numbers for any shape and group, and what is refused."""
+"""Quantized modules: every format's numbers for any shape and group, and what is refused.
+
+A little longer than files should be: all formats are held to one check.
+"""
 
 from __future__ import annotations
 
