@@ -85,6 +85,8 @@ def _answer(engine: Any, streams: int, prompt: int, output: int) -> tuple[float,
         if count == streams:
             times.append(now - before)
         before = now
+    if not times:
+        sys.exit("planning: an answer ended before the last prompt was computed; raise --output")
     return prefill_s, streams / statistics.median(times)
 
 

@@ -59,11 +59,15 @@ class Startup:
         return {**asdict(self), "budget_bytes": self.budget_bytes, "peak_bytes": self.peak_bytes}
 
 
+# Compiled once, as of an installed package.
+_ENV = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 def launch(command: list[str]) -> Launch:
     """Run a command to its end. Raises SystemExit with its last words if it fails."""
     with tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=_ENV)
         assert process.stdout is not None
         with process.stdout:
             process.stdout.read(1)

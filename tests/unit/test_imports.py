@@ -27,8 +27,23 @@ def test_import_octavo_loads_nothing_that_computes():
 
 
 def test_help_loads_nothing_that_computes():
-    loaded = _loaded_after("import octavo.cli.app")
+    loaded = _loaded_after(
+        "import typer\nfrom octavo.cli.app import app\n"
+        "for _ in typer.main.get_command(app).commands.values(): pass"
+    )
     assert not loaded & {*HEAVY, *SERVER, "numpy", "tokenizers", "jinja2", "huggingface_hub"}
+
+
+def test_one_command_loads_no_other():
+    code = (
+        "import typer, sys\nfrom octavo.cli.app import app\n"
+        "typer.main.get_command(app).commands['version']\n"
+        "print([name for name in sys.modules if name.startswith('octavo.cli.')])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "octavo.cli.version" in output
+    assert "octavo.cli.serve" not in output
+    assert "octavo.cli.run" not in output
 
 
 @pytest.mark.parametrize("module", ["octavo.engine", "octavo.cli.session", "octavo.cli.run"])

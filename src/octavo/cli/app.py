@@ -1,29 +1,44 @@
-"""The command tree. Importing this loads typer and the options, nothing that computes."""
+"""The command tree. Importing this loads typer; a command loads when it is called or listed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.batch import batch
-from octavo.cli.bench import app as bench_app
-from octavo.cli.bench_serve import bench_serve
-from octavo.cli.chat.command import chat
-from octavo.cli.convert import convert
-from octavo.cli.embed import embed, rerank
 from octavo.cli.errors import OctavoGroup
-from octavo.cli.eval import app as eval_app
-from octavo.cli.inspect import inspect
-from octavo.cli.plan import plan
-from octavo.cli.pull import pull
-from octavo.cli.quantize import quantize
-from octavo.cli.run import run
-from octavo.cli.serve import serve
-from octavo.cli.version import print_version, version
+from octavo.cli.tree import Commands
+from octavo.cli.version import print_version
+
+COMMANDS = Commands(
+    {
+        "run": "octavo.cli.run:run",
+        "chat": "octavo.cli.chat.command:chat",
+        "serve": "octavo.cli.serve:serve",
+        "batch": "octavo.cli.batch:batch",
+        "embed": "octavo.cli.embed:embed",
+        "rerank": "octavo.cli.embed:rerank",
+        "pull": "octavo.cli.pull:pull",
+        "inspect": "octavo.cli.inspect:inspect",
+        "convert": "octavo.cli.convert:convert",
+        "quantize": "octavo.cli.quantize:quantize",
+        "plan": "octavo.cli.plan:plan",
+        "version": "octavo.cli.version:version",
+        "bench": "octavo.cli.bench:app",
+        "eval": "octavo.cli.eval:app",
+    }
+)
+
+
+class _Tree(OctavoGroup):
+    """The root of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": COMMANDS})
+
 
 app = typer.Typer(
-    cls=OctavoGroup,
+    cls=_Tree,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,11 +59,3 @@ def octavo(
     ] = False,
 ) -> None:
     """Octavo: large-language-model inference on plain CPUs."""
-
-
-for command in (run, chat, serve, batch, embed, rerank, pull, inspect, convert, quantize, plan):
-    app.command()(command)
-app.command()(version)
-bench_app.command("serve")(bench_serve)
-app.add_typer(bench_app, name="bench")
-app.add_typer(eval_app, name="eval")

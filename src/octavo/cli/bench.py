@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.bench_serve import bench_serve
 from octavo.cli.options import (
     Backend,
     EngineChoices,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from octavo.bench import EngineResult, Summary
     from octavo.engine import Engine
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed.", add_completion=False)
 
 
 @app.callback()
@@ -155,3 +156,6 @@ def _rate(summary: Summary | None) -> str:
 
 def _ms(summary: Summary | None) -> str:
     return f"{summary.median * 1e3:.1f}" if summary else "-"
+
+
+app.command("serve")(bench_serve)

@@ -17,7 +17,11 @@ from octavo.cli.streams import read_file
 if TYPE_CHECKING:
     from octavo.eval import Divergence, EngineSource, Estimate, Progress, Window
 
-app = typer.Typer(no_args_is_help=True, help="Measure quality: perplexity and KL divergence.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure quality: perplexity and KL divergence.",
+    add_completion=False,
+)
 
 TextFile = Annotated[
     Path | None,
