@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from octavo.tokenizer.base import Tokenizer
 
 CACHED = 32  # grammars kept compiled, of up to 50 MB each; most take 5 and some milliseconds
-_TREE_BYTES_PER_TOKEN = 432  # measured: 411 to 427 with vocabularies of 49,152 to 262,144 tokens
+_TREE_BYTES_PER_TOKEN = 515  # measured: 492 to 537 with vocabularies of 49,152 to 262,144 tokens
 _TREE_BYTES = 6_000_000  # llguidance itself
 
 
