@@ -27,6 +27,9 @@ from octavo.weights import Scheme
 
 EXPONENTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 """Tried; 0 is no scaling. Where some columns are always large, as in Qwen2, a little is best."""
+TRUST = (0.0, 0.5, 1.0)
+"""Powers of a column's mean square input, tried as what an error in it costs; 0 is as if nothing
+was known. A long row's means come from few tokens and say less than they seem to."""
 ROWS, TOKENS = 64, 512
 """Rows of a weight and tokens that errors are measured on."""
 
@@ -49,7 +52,7 @@ class Fold:
 @dataclass
 class Observed:
     """What the run showed. importance: mean square of each column's input, by weight, [K] or of
-    experts [E, K]. errors: of a weight's outputs, by format."""
+    experts [E, K], as far as it is of use. errors: of a weight's outputs, by format."""
 
     importance: dict[str, Floats] = field(default_factory=dict)
     errors: dict[str, list[tuple[Scheme, float]]] = field(default_factory=dict)
@@ -73,6 +76,7 @@ def observe(
     groups, folds = groups_of(graph), folds_of(graph) if scale else {}
     columns: dict[str, Floats] = {}
     rows: dict[str, Floats] = {}
+    costs: dict[str, Floats | None] = {}
 
     def supply(node: Node, weight: Value, x: Floats) -> Floats | None:
         progress(weight.name, source.fitted.tensors[weight.name].size)
@@ -81,12 +85,18 @@ def observe(
         source_value = node.inputs[0]
         assert source_value is not None
         group = groups[source_value]
-        fold = folds.get(source_value)
-        if fold and weight.name == group[-1] and _is_stored(source, (*group, *fold.names)):
-            pairs = [(source.expand(name), scheme_of(name)) for name in group]
-            factor = _best_factor(pairs, fold, x, forward.window, threads)
-            columns.update(dict.fromkeys(group, _spread(factor, fold.spread)))
-            rows.update(dict.fromkeys(fold.names, np.float32(1) / factor))
+        if scale and weight.name == group[-1]:
+            fold = folds.get(source_value)
+            if fold and not _is_stored(source, (*group, *fold.names)):
+                fold = None
+            pairs = [(_rows_of(source, name), scheme_of(name)) for name in group]
+            factor, trusts = Trial.of(x, forward.window, threads).best(pairs, fold)
+            wide = _spread(factor, fold.spread if fold else None)
+            for name, trust in zip(group, trusts, strict=True):
+                costs[name] = cost_of(observed.importance[name], wide, trust)
+            if fold:
+                columns.update(dict.fromkeys(group, wide))
+                rows.update(dict.fromkeys(fold.names, np.float32(1) / factor))
         if errors and scheme_of(weight.name) is not None:
             observed.errors[weight.name] = _errors(
                 source.expand(weight.name), x, observed.importance[weight.name], threads
@@ -114,8 +124,9 @@ def observe(
             fill_unseen(seen)
     source.columns.update(columns)
     source.rows.update(rows)
-    for name, factor in columns.items():
-        observed.importance[name] = observed.importance[name] / (factor * factor)
+    observed.importance.update({name: cost for name, cost in costs.items() if cost is not None})
+    for name in (name for name, cost in costs.items() if cost is None):
+        del observed.importance[name]
     return observed
 
 
@@ -195,29 +206,64 @@ def _linear_fold(
     return Fold(weight.name, bias.name if bias else None, spread) if weight else None
 
 
-def _best_factor(
-    pairs: Sequence[tuple[Floats, Scheme | None]],
-    fold: Fold,
-    x: Floats,
-    window: int,
-    threads: int,
-) -> Floats:
-    """The power of the inputs' mean size that costs least, one factor for each input that `fold`
-    can take. pairs: the weights that read x and their formats.
+@dataclass(frozen=True)
+class Trial:
+    """Inputs of a product that choices are made by. Sizes come from some windows, costs from the
+    others, so that nothing is taken that only suits what it was made from. seen, left: [tokens, K]
+    of either. power: mean squares of `seen`."""
 
-    Sizes come from some windows of x and costs from the others, so that no factor is taken that
-    only suits what it was made from. A weight's error counts relative to its outputs: keys and
-    values are small beside queries and matter as much.
-    """
-    seen, left = apart(x, window)
-    size, power, some = _mean_size(seen, fold.spread), mean_square(seen), _some_tokens(left)
-    rows = [(_some_rows(weight), scheme) for weight, scheme in pairs if scheme is not None]
+    seen: Floats
+    left: Floats
+    power: Floats
+    threads: int
 
-    def cost(factor: Floats) -> float:
-        wide = _spread(factor, fold.spread)
-        return sum(_error(w, s, some, power, wide, threads) for w, s in rows)
+    @classmethod
+    def of(cls, x: Floats, window: int, threads: int) -> Trial:
+        seen, left = apart(x, window)
+        return cls(seen, _some_tokens(left), mean_square(seen), threads)
 
-    return min((_factor(size, exponent) for exponent in EXPONENTS), key=cost)
+    def best(
+        self, pairs: Sequence[tuple[Floats, Scheme | None]], fold: Fold | None
+    ) -> tuple[Floats, list[float]]:
+        """What costs least: the power of the inputs' mean size, one factor for each input that
+        `fold` can take (ones if there is none), and each weight's one of TRUST.
+
+        pairs: rows of the weights that read the inputs and their formats. A weight's error counts
+        relative to its outputs: keys and values are small beside queries and matter as much.
+        """
+        factors = [np.ones(len(self.power), np.float32)]
+        if fold is not None:
+            size = _mean_size(self.seen, fold.spread)
+            factors = [_factor(size, exponent) for exponent in EXPONENTS]
+        tried = []
+        for factor in factors:
+            wide = _spread(factor, fold.spread if fold else None)
+            found = [self._least(weight, scheme, wide) for weight, scheme in pairs]
+            tried.append((sum(error for error, _ in found), [trust for _, trust in found]))
+        place = min(range(len(tried)), key=lambda i: tried[i][0])
+        return factors[place], tried[place][1]
+
+    def _least(self, rows: Floats, scheme: Scheme | None, factor: Floats) -> tuple[float, float]:
+        """The error with the best of TRUST, and which that is."""
+        if scheme is None:
+            return 0.0, 1.0
+        return min((self._error(rows, scheme, factor, trust), trust) for trust in TRUST)
+
+    def _error(self, weight: Floats, scheme: Scheme, factor: Floats, trust: float) -> float:
+        """Squared error of the products with some inputs, over their own squares."""
+        scaled = weight * factor
+        blocks = rounded(scaled, scheme, cost_of(self.power, factor, trust), self.threads)
+        off = (expanded(blocks, weight.shape, scheme) - scaled) / factor
+        whole = float(np.square(self.left @ weight.T).sum(dtype=np.float64)) or 1.0
+        return float(np.square(self.left @ off.T).sum(dtype=np.float64)) / whole
+
+
+def cost_of(power: Floats, factor: Floats, trust: float) -> Floats | None:
+    """What a squared error in each column of a scaled weight costs, as `rounded` takes it."""
+    if trust == 0:
+        return None
+    result: Floats = ((power / (factor * factor)) ** trust).astype(np.float32)
+    return result
 
 
 def _mean_size(x: Floats, spread: tuple[int, int] | None) -> Floats:
@@ -254,17 +300,10 @@ def _some_tokens(x: Floats) -> Floats:
     return np.ascontiguousarray(x[:: max(1, len(x) // TOKENS)][:TOKENS])
 
 
+def _rows_of(source: SourceModel, name: str) -> Floats:
+    count = source.fitted.tensors[name].shape[0]
+    return source.lookup(name, np.arange(0, count, max(1, count // ROWS)))
+
+
 def _some_rows(weight: Floats) -> Floats:
     return np.ascontiguousarray(weight[:: max(1, len(weight) // ROWS)])
-
-
-def _error(
-    weight: Floats, scheme: Scheme, x: Floats, power: Floats, factor: Floats, threads: int
-) -> float:
-    """Squared error of the products with some inputs, over their own squares."""
-    importance = (power / (factor * factor)).astype(np.float32)
-    scaled = weight * factor
-    blocks = rounded(scaled, scheme, importance, threads)
-    off = (expanded(blocks, weight.shape, scheme) - scaled) / factor
-    whole = float(np.square(x @ weight.T).sum(dtype=np.float64)) or 1.0
-    return float(np.square(x @ off.T).sum(dtype=np.float64)) / whole
