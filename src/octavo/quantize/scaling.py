@@ -99,7 +99,7 @@ def observe(
                 rows.update(dict.fromkeys(fold.names, np.float32(1) / factor))
         if errors and scheme_of(weight.name) is not None:
             observed.errors[weight.name] = _errors(
-                source.expand(weight.name), x, observed.importance[weight.name], threads
+                _rows_of(source, weight.name), x, observed.importance[weight.name], threads
             )
         if node.output is graph.output or weight.name in ("output.weight", "token_embd.weight"):
             return None
@@ -290,9 +290,9 @@ def _spread(factor: Floats, spread: tuple[int, int] | None) -> Floats:
     return np.repeat(factor.reshape(-1, 1, size), heads, axis=1).reshape(-1)
 
 
-def _errors(weight: Floats, x: Floats, power: Floats, threads: int) -> list[tuple[Scheme, float]]:
-    schemes = ladder(weight.shape[1])
-    found = measure(_some_rows(weight), _some_tokens(x), power, schemes, threads)
+def _errors(rows: Floats, x: Floats, power: Floats, threads: int) -> list[tuple[Scheme, float]]:
+    schemes = ladder(rows.shape[1])
+    found = measure(rows, _some_tokens(x), power, schemes, threads)
     return list(zip(schemes, found, strict=True))
 
 
@@ -303,7 +303,3 @@ def _some_tokens(x: Floats) -> Floats:
 def _rows_of(source: SourceModel, name: str) -> Floats:
     count = source.fitted.tensors[name].shape[0]
     return source.lookup(name, np.arange(0, count, max(1, count // ROWS)))
-
-
-def _some_rows(weight: Floats) -> Floats:
-    return np.ascontiguousarray(weight[:: max(1, len(weight) // ROWS)])
