@@ -68,6 +68,10 @@ struct Block<SourceType::kQ4_Z128> : BlockOf<32, 20, SourceType::kQ4_Z128> {};
 template <>
 struct Block<SourceType::kQ8_Z128> : BlockOf<32, 36, SourceType::kQ8_Z128> {};
 template <>
+struct Block<SourceType::kQ8_Z> : BlockOf<32, 36, SourceType::kQ8_Z> {};
+template <>
+struct Block<SourceType::kE4M3_32> : BlockOf<32, 36, SourceType::kE4M3_32> {};
+template <>
 struct Block<SourceType::kQ1_0> : BlockOf<128, 18, SourceType::kQ4_0> {};
 
 static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
@@ -140,7 +144,8 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
     add_fifth_bits(load_as<uint32_t>(block + 4), out);
   } else if constexpr (T == SourceType::kQ8_0) {
     for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
-  } else if constexpr (T == SourceType::kE4M3 || T == SourceType::kQ8_Z128) {
+  } else if constexpr (T == SourceType::kE4M3 || T == SourceType::kE4M3_32 ||
+                       T == SourceType::kQ8_Z128 || T == SourceType::kQ8_Z) {
     std::memcpy(out, block + 4, 32);
   } else if constexpr (T == SourceType::kQ4_Z) {
     split_nibbles(block + 3, out);
@@ -240,7 +245,7 @@ inline float float_scale(const uint8_t* block) {
   } else if constexpr (T == SourceType::kNVFP4_D) {
     return load_as<float>(block) * 0x1p7f;
   } else {
-    static_assert(T == SourceType::kE4M3);
+    static_assert(T == SourceType::kE4M3 || T == SourceType::kE4M3_32);
     return load_as<float>(block) * 0x1p-9f;
   }
 }

@@ -111,6 +111,11 @@ void dequantize_q8_k(const uint8_t* block, float* out) {
   for (int i = 0; i < 256; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[4 + i]));
 }
 
+void dequantize_e5m2(const uint8_t* block, float* out) {
+  const float d = load_as<float>(block);
+  for (int i = 0; i < kGroup; ++i) out[i] = e5m2_to_float(block[4 + i]) * d;
+}
+
 template <typename T>
 void convert(const uint8_t* row, int64_t k, float* out) {
   for (int64_t i = 0; i < k; ++i) {
@@ -147,6 +152,9 @@ void dequantize_row(SourceType file, const uint8_t* row, int64_t k, float* out) 
       return convert<int64_t>(row, k, out);
     case SourceType::kQ8_K:
       for (int64_t i = 0; i < k / 256; ++i) dequantize_q8_k(row + i * 292, out + i * 256);
+      return;
+    case SourceType::kE5M2:
+      for (int64_t i = 0; i < k / kGroup; ++i) dequantize_e5m2(row + i * 36, out + i * kGroup);
       return;
     default:
       with_block_type(file, [&]<SourceType T>() { dequantize<T>(row, k, out); });

@@ -79,6 +79,12 @@ bool with_block_type(SourceType file, F&& f) {
     case SourceType::kQ8_Z128:
       f.template operator()<SourceType::kQ8_Z128>();
       return true;
+    case SourceType::kQ8_Z:
+      f.template operator()<SourceType::kQ8_Z>();
+      return true;
+    case SourceType::kE4M3_32:
+      f.template operator()<SourceType::kE4M3_32>();
+      return true;
     case SourceType::kNVFP4_D:
       f.template operator()<SourceType::kNVFP4_D>();
       return true;
@@ -116,6 +122,7 @@ struct BlockShape {
 inline BlockShape block_shape(SourceType file) {
   if (const int bytes = plain_bytes(file); bytes > 0) return {1, bytes};
   if (file == SourceType::kQ8_K) return {256, 292};
+  if (file == SourceType::kE5M2) return {32, 36};
   BlockShape shape{0, 0};
   with_block_type(file, [&]<SourceType T>() { shape = {Block<T>::kColumns, Block<T>::kBytes}; });
   return shape;

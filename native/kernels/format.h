@@ -31,14 +31,15 @@ enum class Scales {
                  //                               tail: u8 (sc + 16 * m)[2 halves][16]
   kTable,        // w = (d * sc) * table[q].      head: float32 d[16], u8 table[16] (less 128);
                  //                               tail: int8 sc[2 halves][16]
-  kFloat,        // w = d * q.                    head: float32 d[16], of 128 columns
+  kFloat,        // w = d * q.                    head: float32 d[16]
   kZero,         // w = d * (q - z).              tail: float16 d[16], u8 z[16]
-  kZeroBlock,    // w = d * (q - z).              head: float16 d[16], int16 z[16], of 128 columns
+  kZeroBlock,    // w = d * (q - z).              head: float16 d[16], int16 z[16]
   kHalvesFloat,  // w = (d * sc) * q.           head: float32 d[16]; tail: e4m3 sc[2 halves][16],
                  //                             which are read as 256 times less
 };
 
-// Groups that share a head; the last ones of a row may be fewer where it is not 8.
+// Groups that share a head where a format does not say otherwise; the last ones of a row may be
+// fewer where it is not 8.
 constexpr int groups_of_head(Scales scales) {
   return scales == Scales::kFloat || scales == Scales::kZeroBlock ? 4 : 8;
 }
@@ -93,8 +94,10 @@ constexpr CodeTable kFourBitFloats = {0, 1,  80,  120,  40,  60,  20,  30,
 constexpr CodeTable kE2m1Doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // kBits: of a stored element. kZeroBits: a stored element, or the number that its code stands for,
-// is q + 2^kZeroBits; -1: q itself. kCodes: elements are codes.
-template <int kElementBits, int kZero, Scales kKind, bool kCoded = false>
+// is q + 2^kZeroBits; -1: q itself. kCodes: elements are codes. kHeadGroups: groups that share a
+// head.
+template <int kElementBits, int kZero, Scales kKind, bool kCoded = false,
+          int kHeadGroups = groups_of_head(kKind)>
 struct FormatOf {
   static constexpr int kBits = kElementBits;
   static constexpr int kZeroBits = kZero;
@@ -116,7 +119,7 @@ struct FormatOf {
   static constexpr bool kFloatHead = kTable || kHalvesFloat || kScales == Scales::kFloat;
   static constexpr int kHead = head_bytes(kScales);
   static constexpr int kTail = tail_bytes(kScales);
-  static constexpr int kSuper = kHead > 0 ? groups_of_head(kScales) : 1;
+  static constexpr int kSuper = kHead > 0 ? kHeadGroups : 1;
   static constexpr int kBlock = kSuper * kGroup;                        // columns of a block
   static constexpr int kLineBits = kBits == 8 ? 8 : kBits < 4 ? 2 : 4;  // of an element, in a line
   static constexpr int kLines = kLineBits;                              // of a group
@@ -185,10 +188,16 @@ struct Format<SourceType::kQ4_Z128> : FormatOf<4, -1, Scales::kZeroBlock> {};
 template <>
 struct Format<SourceType::kQ8_Z128> : FormatOf<8, 7, Scales::kZeroBlock> {};
 template <>
+struct Format<SourceType::kQ8_Z> : FormatOf<8, 7, Scales::kZeroBlock, false, 1> {};
+template <>
 struct Format<SourceType::kTable> : FormatOf<4, 7, Scales::kTable, true> {};
 // "Wide" formats: codes that stand for whole numbers of more than a byte. wide.h has them.
 template <>
 struct Format<SourceType::kE4M3> : FormatOf<8, -1, Scales::kFloat> {
+  static constexpr int kDigits = 3;
+};
+template <>
+struct Format<SourceType::kE4M3_32> : FormatOf<8, -1, Scales::kFloat, false, 1> {
   static constexpr int kDigits = 3;
 };
 template <SourceType S>
@@ -248,6 +257,17 @@ constexpr int64_t groups_left(int64_t left) {
 // bfloat16 column pairs [k/2][16 rows][2] (the last pair of an odd K is half zero).
 constexpr int64_t half_index(PanelLayout layout, int64_t k, int r) {
   return layout == PanelLayout::kF16 ? k * kPanelRows + r : k / 2 * 32 + r * 2 + k % 2;
+}
+
+// Panels of e5m2 floats: of each 32 columns float32 scales[16], then the codes [32][16 rows].
+constexpr size_t kE5m2GroupBytes = 64 + kGroup * kPanelRows;
+
+// The group of column k in such a panel, and where in it the codes of that column are.
+inline const uint8_t* e5m2_group(const uint8_t* panel, int64_t k) {
+  return panel + static_cast<size_t>(k / kGroup) * kE5m2GroupBytes;
+}
+constexpr int64_t e5m2_codes(int64_t k) {
+  return 64 + k % kGroup * kPanelRows;
 }
 
 // Calls f.template operator()<S>() for the quantized format `source` of panels; false if it is
@@ -320,6 +340,12 @@ bool with_format(SourceType source, F&& f) {
       return true;
     case SourceType::kQ8_Z128:
       f.template operator()<SourceType::kQ8_Z128>();
+      return true;
+    case SourceType::kQ8_Z:
+      f.template operator()<SourceType::kQ8_Z>();
+      return true;
+    case SourceType::kE4M3_32:
+      f.template operator()<SourceType::kE4M3_32>();
       return true;
     default:
       return false;

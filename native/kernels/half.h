@@ -47,4 +47,9 @@ inline float small_e4m3(uint8_t x) {
   return half_to_float(static_cast<uint16_t>((x & 0x7f) << 7));
 }
 
+// An e5m2 number: the first byte of a float16.
+inline float e5m2_to_float(uint8_t x) {
+  return half_to_float(static_cast<uint16_t>(x << 8));
+}
+
 }  // namespace octavo

@@ -74,9 +74,10 @@ constexpr size_t kExpandedGroupBytes = 784;
 // Wide formats unpack to more, fewer groups at once: kWideGroups of at most kWideGroupBytes.
 constexpr int64_t kWideGroups = 16;
 constexpr size_t kWideGroupBytes = 2112;
+// Unpacks groups [begin, end) of a panel, begin a multiple of 8.
+using ExpandFunction = void (*)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
 struct ExpandedKernels {
-  // Unpacks groups [begin, end) of a panel, begin a multiple of 8.
-  void (*expand)(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
+  ExpandFunction expand;
   const QuantTileKernel* tiles;  // of rows 1, 2, ...: they take what `expand` wrote as their panel
   int64_t from_rows;             // with fewer rows it does not pay
   int most_rows;                 // of a tile

@@ -21,12 +21,12 @@ StreamKernel stream_kernel_avx512(SourceType source, int rows, int64_t panels);
 QuantTileKernel wide_kernel_avx512(SourceType source, int rows);
 StreamKernel wide_stream_avx512(SourceType source, int rows, int64_t panels);
 ExpandedKernels wide_expanded_avx512(SourceType source);
-QuantTileKernel e4m3_kernel_avx512vbmi(int rows);
-StreamKernel e4m3_stream_avx512vbmi(int rows, int64_t panels);
-ExpandedKernels e4m3_expanded_avx512vbmi();
+QuantTileKernel e4m3_kernel_avx512vbmi(SourceType source, int rows);
+StreamKernel e4m3_stream_avx512vbmi(SourceType source, int rows, int64_t panels);
+ExpandedKernels e4m3_expanded_avx512vbmi(SourceType source);
 // Unpacks groups as digits (wide.h) in lines of their own, then float scales[16]; the last digit
 // signed or with 4 added.
-void expand_e4m3_signed(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out);
+ExpandFunction e4m3_expand_signed(SourceType source);
 int64_t int8_loop_avx512(int64_t loops, int bits);
 int64_t f32_loop_avx512(int64_t loops);
 int64_t bf16_loop_avx512(int64_t loops);  // needs avx512bf16

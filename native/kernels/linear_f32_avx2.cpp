@@ -1,4 +1,5 @@
 // Float products with AVX2: up to 3 rows by one panel, half a panel at a time, four sums each.
+#include "kernels/format.h"
 #include "kernels/kernels_avx2.h"
 
 #if defined(__AVX2__)
@@ -15,6 +16,12 @@ inline __attribute__((always_inline)) __m256 load_column(const uint8_t* panel, i
   } else if constexpr (L == PanelLayout::kF16) {
     return _mm256_cvtph_ps(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(panel + (k + j) * 32 + h * 16)));
+  } else if constexpr (L == PanelLayout::kE5M2) {
+    const uint8_t* group = e5m2_group(panel, k);
+    const __m128i codes =
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(group + e5m2_codes(k + j) + h * 8));
+    const __m256 w = _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), codes));
+    return _mm256_mul_ps(w, _mm256_loadu_ps(reinterpret_cast<const float*>(group) + h * 8));
   } else {
     const __m256i pair =
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + (k + (j & ~1)) * 32 + h * 32));
@@ -80,6 +87,8 @@ FloatTileKernel float_kernel_avx2(PanelLayout layout, int rows) {
       return pick<PanelLayout::kF16>(rows);
     case PanelLayout::kBF16:
       return pick<PanelLayout::kBF16>(rows);
+    case PanelLayout::kE5M2:
+      return pick<PanelLayout::kE5M2>(rows);
     default:
       return pick<PanelLayout::kF32>(rows);
   }

@@ -1,5 +1,6 @@
 // Float products with AVX-512: up to 6 rows by one panel, four sums each so that the multiply-adds
 // of a single row need not wait for one another.
+#include "kernels/format.h"
 #include "kernels/kernels_avx512.h"
 
 #if defined(__AVX512F__)
@@ -18,6 +19,12 @@ inline __attribute__((always_inline)) __m512 load_column(const uint8_t* panel, i
   } else if constexpr (L == PanelLayout::kF16) {
     return _mm512_cvtph_ps(
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + (k + j) * 32)));
+  } else if constexpr (L == PanelLayout::kE5M2) {
+    const uint8_t* group = e5m2_group(panel, k);
+    const __m128i codes =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(group + e5m2_codes(k + j)));
+    const __m512 w = _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8));
+    return _mm512_mul_ps(w, _mm512_loadu_ps(group));
   } else {
     const __m512i pair = _mm512_loadu_si512(panel + (k + (j & ~1)) * 32);
     return _mm512_castsi512_ps(
@@ -74,6 +81,8 @@ FloatTileKernel float_kernel_avx512(PanelLayout layout, int rows) {
       return pick<PanelLayout::kF16>(rows, kRows);
     case PanelLayout::kBF16:
       return pick<PanelLayout::kBF16>(rows, kRows);
+    case PanelLayout::kE5M2:
+      return pick<PanelLayout::kE5M2>(rows, kRows);
     default:
       return pick<PanelLayout::kF32>(rows, kRows);
   }

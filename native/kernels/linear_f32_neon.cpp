@@ -1,5 +1,6 @@
 // Float products with NEON: one row by a whole panel, or up to 3 rows by half a panel, so that four
 // sums each fit the registers.
+#include "kernels/format.h"
 #include "kernels/kernels_neon.h"
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -15,6 +16,13 @@ inline __attribute__((always_inline)) float32x4_t load_column(const uint8_t* pan
     return vreinterpretq_f32_u8(vld1q_u8(panel + (k + J) * 64 + v * 16));
   } else if constexpr (L == PanelLayout::kF16) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(panel + (k + J) * 32 + v * 8)));
+  } else if constexpr (L == PanelLayout::kE5M2) {
+    const uint8_t* group = e5m2_group(panel, k);
+    uint32_t four;
+    __builtin_memcpy(&four, group + e5m2_codes(k + J) + v * 4, 4);
+    const uint16x4_t bits = vget_low_u16(vshll_n_u8(vcreate_u8(four), 8));
+    const float32x4_t scale = vreinterpretq_f32_u8(vld1q_u8(group + v * 16));
+    return vmulq_f32(vcvt_f32_f16(vreinterpret_f16_u16(bits)), scale);
   } else {
     const uint32x4_t pair = vreinterpretq_u32_u8(vld1q_u8(panel + (k + (J & ~1)) * 32 + v * 16));
     return vreinterpretq_f32_u32(J % 2 == 0 ? vshlq_n_u32(pair, 16)
@@ -95,6 +103,8 @@ FloatTileKernel float_kernel_neon(PanelLayout layout, int rows) {
       return pick<PanelLayout::kF16>(rows);
     case PanelLayout::kBF16:
       return pick<PanelLayout::kBF16>(rows);
+    case PanelLayout::kE5M2:
+      return pick<PanelLayout::kE5M2>(rows);
     default:
       return pick<PanelLayout::kF32>(rows);
   }

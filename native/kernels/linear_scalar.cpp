@@ -92,6 +92,10 @@ void quant_tile(const QuantTileArgs& a) {
 
 float weight(PanelLayout layout, const uint8_t* panel, int64_t k, int r) {
   if (layout == PanelLayout::kF32) return load_as<float>(panel + (k * kPanelRows + r) * 4);
+  if (layout == PanelLayout::kE5M2) {
+    const uint8_t* group = e5m2_group(panel, k);
+    return e5m2_to_float(group[e5m2_codes(k) + r]) * load_as<float>(group + r * 4);
+  }
   const auto bits = load_as<uint16_t>(panel + half_index(layout, k, r) * 2);
   return layout == PanelLayout::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
@@ -118,6 +122,8 @@ FloatTileKernel float_kernel(PanelLayout layout, int) {
       return float_tile<PanelLayout::kF16>;
     case PanelLayout::kBF16:
       return float_tile<PanelLayout::kBF16>;
+    case PanelLayout::kE5M2:
+      return float_tile<PanelLayout::kE5M2>;
     default:
       return float_tile<PanelLayout::kF32>;
   }

@@ -146,7 +146,7 @@ const QuantTileKernel* tiles(std::integer_sequence<int, T...>) {
 ExpandedKernels wide_expanded_amx(SourceType source) {
   if (!__builtin_cpu_supports("avx512vbmi")) return wide_expanded_avx512(source);
   ExpandedKernels kernels{};
-  kernels.expand = expand_e4m3_signed;
+  kernels.expand = e4m3_expand_signed(source);
   kernels.tiles = tiles(std::make_integer_sequence<int, kAmxRows>{});
   kernels.from_rows = 9;
   kernels.most_rows = kAmxRows;

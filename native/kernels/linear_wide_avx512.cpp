@@ -17,40 +17,42 @@ bool has_vbmi() {
 
 constexpr int kSmallRows = 6;  // of the kernels of 256 bits
 
-template <int T>
+template <SourceType S, int T>
 void small_tiles(const QuantTileArgs& a) {
   constexpr int kFirst = T > kSmallRows ? T / 2 : T;
   const auto kernel = avx512vl_kernels().quant;
-  kernel(SourceType::kE4M3, kFirst)(a);
+  kernel(S, kFirst)(a);
   if constexpr (kFirst < T) {
     QuantTileArgs rest = a;
     rest.q += kFirst * kGroup;
     rest.terms += kFirst * sizeof(QuantizedRows::Terms);
     rest.out += kFirst * a.ldo;
-    kernel(SourceType::kE4M3, T - kFirst)(rest);
+    kernel(S, T - kFirst)(rest);
   }
 }
 
-template <int... T>
+template <SourceType S, int... T>
 QuantTileKernel small_kernel(int rows, std::integer_sequence<int, T...>) {
-  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{small_tiles<T + 1>...};
+  static constexpr std::array<QuantTileKernel, sizeof...(T)> kTiles{small_tiles<S, T + 1>...};
   return kTiles[static_cast<size_t>(rows - 1)];
 }
 
 }  // namespace
 
-QuantTileKernel wide_kernel_avx512(SourceType, int rows) {
-  if (has_vbmi()) return e4m3_kernel_avx512vbmi(rows);
-  return small_kernel(rows, std::make_integer_sequence<int, QuantizedRows::kMaxTile>{});
+QuantTileKernel wide_kernel_avx512(SourceType source, int rows) {
+  if (has_vbmi()) return e4m3_kernel_avx512vbmi(source, rows);
+  constexpr auto kRows = std::make_integer_sequence<int, QuantizedRows::kMaxTile>{};
+  return source == SourceType::kE4M3 ? small_kernel<SourceType::kE4M3>(rows, kRows)
+                                     : small_kernel<SourceType::kE4M3_32>(rows, kRows);
 }
 
 StreamKernel wide_stream_avx512(SourceType source, int rows, int64_t panels) {
-  if (has_vbmi()) return e4m3_stream_avx512vbmi(rows, panels);
+  if (has_vbmi()) return e4m3_stream_avx512vbmi(source, rows, panels);
   return {wide_kernel_avx512(source, rows), 1};
 }
 
 ExpandedKernels wide_expanded_avx512(SourceType source) {
-  if (has_vbmi()) return e4m3_expanded_avx512vbmi();
+  if (has_vbmi()) return e4m3_expanded_avx512vbmi(source);
   return avx512vl_kernels().expanded(source, 0);  // the same for any number of rows
 }
 

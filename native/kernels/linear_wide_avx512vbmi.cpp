@@ -16,8 +16,6 @@ namespace octavo {
 namespace {
 
 using Terms = QuantizedRows::Terms;
-constexpr SourceType kType = SourceType::kE4M3;
-using F = Format<kType>;
 
 // The digit of 64 magnitudes; the sign bits do not matter.
 OCTAVO_INLINE __m512i digit(int d, __m512i codes) {
@@ -136,8 +134,9 @@ OCTAVO_INLINE void ask_ahead(const uint8_t* at, size_t bytes) {
 constexpr size_t kAhead = 2048;  // of what is read now
 
 // T rows by P adjacent panels, group by group in turn.
-template <int T, int P>
+template <SourceType S, int T, int P>
 void stored_tile(const QuantTileArgs& a) {
+  using F = Format<S>;
   Rows<T> rows[P];
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p) rows[p].start(a, p);
@@ -155,10 +154,10 @@ void stored_tile(const QuantTileArgs& a) {
       // Of several panels, others come behind the last.
       const bool inside = P == 1 || at + kAhead < a.panel + (p + 1) * a.panel_bytes;
       const size_t beyond = kAhead + static_cast<size_t>(group - a.panel) - a.panel_bytes;
-      ask_ahead(inside ? at + kAhead : a.next + p * a.next_bytes + beyond, kGroupBytes<kType>);
+      ask_ahead(inside ? at + kAhead : a.next + p * a.next_bytes + beyond, kGroupBytes<S>);
       Stored1<T>::step(at, scale[p], q, reinterpret_cast<const Terms*>(terms), rows[p].c);
     }
-    group += kGroupBytes<kType>;
+    group += kGroupBytes<S>;
     q += a.group_stride;
     terms += a.group_stride;
   }
@@ -168,18 +167,18 @@ void stored_tile(const QuantTileArgs& a) {
 
 constexpr int kStoredRows = 6;  // whose sums the registers hold
 
-template <int T>
+template <SourceType S, int T>
 void stored_rows(const QuantTileArgs& a) {
   if constexpr (T > kStoredRows) {
     constexpr int kFirst = T / 2;
-    stored_rows<kFirst>(a);
+    stored_rows<S, kFirst>(a);
     QuantTileArgs rest = a;
     rest.q += kFirst * kGroup;
     rest.terms += kFirst * sizeof(Terms);
     rest.out += kFirst * a.ldo;
-    stored_rows<T - kFirst>(rest);
+    stored_rows<S, T - kFirst>(rest);
   } else {
-    stored_tile<T, 1>(a);
+    stored_tile<S, T, 1>(a);
   }
 }
 
@@ -215,12 +214,13 @@ struct CodeDigits {
   }
 };
 
-template <int kAdded>
-void expand(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
+template <SourceType S, int kAdded>
+void expand_digits(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
+  using F = Format<S>;
   static constexpr CodeDigits<kAdded> kDigits{};
   for (int64_t g = begin; g < end; ++g, out += kExpandedBytes) {
-    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<kType>;
-    const uint8_t* group = panel + group_offset<kType>(g);
+    const uint8_t* head = panel + static_cast<size_t>(g / F::kSuper) * kSuperBytes<S>;
+    const uint8_t* group = panel + group_offset<S>(g);
     for (int d = 0; d < 3; ++d) {
       const uint8_t* table = kDigits.of[d];
       const __m512i tables[4] = {load(table), load(table + 64), load(table + 128),
@@ -242,9 +242,9 @@ constexpr int kMaxRows = 12;
 static_assert(kMaxRows <= QuantizedRows::kMaxTile);
 using Kernels = std::array<QuantTileKernel, kMaxRows>;
 
-template <int... T>
+template <SourceType S, int... T>
 constexpr Kernels stored_kernels(std::integer_sequence<int, T...>) {
-  return {stored_rows<T + 1>...};
+  return {stored_rows<S, T + 1>...};
 }
 
 template <int... T>
@@ -254,34 +254,50 @@ constexpr Kernels expanded_kernels(std::integer_sequence<int, T...>) {
 
 constexpr auto kSequence = std::make_integer_sequence<int, kMaxRows>{};
 
+template <SourceType S>
+StreamKernel stream_kernel(int rows, int64_t panels) {
+  static_assert(kStreamRowsAvx512 == 4);
+  static constexpr Kernels kOne = stored_kernels<S>(kSequence);
+  static constexpr QuantTileKernel kFour[2] = {stored_tile<S, 1, 4>, stored_tile<S, 2, 4>};
+  static constexpr QuantTileKernel kTwo[4] = {stored_tile<S, 1, 2>, stored_tile<S, 2, 2>,
+                                              stored_tile<S, 3, 2>, stored_tile<S, 4, 2>};
+  if (panels >= 4 && rows <= 2) return {kFour[rows - 1], 4};
+  if (panels >= 2 && rows <= 4) return {kTwo[rows - 1], 2};
+  return {kOne[static_cast<size_t>(rows - 1)], 1};
+}
+
+// Calls f.template operator()<S>() for a wide format.
+template <typename F>
+auto with_wide(SourceType source, F&& f) {
+  return source == SourceType::kE4M3 ? f.template operator()<SourceType::kE4M3>()
+                                     : f.template operator()<SourceType::kE4M3_32>();
+}
+
 #undef OCTAVO_INLINE
 
 }  // namespace
 
-QuantTileKernel e4m3_kernel_avx512vbmi(int rows) {
-  static constexpr Kernels kKernels = stored_kernels(kSequence);
-  return kKernels[static_cast<size_t>(rows - 1)];
+StreamKernel e4m3_stream_avx512vbmi(SourceType source, int rows, int64_t panels) {
+  return with_wide(source, [&]<SourceType S>() { return stream_kernel<S>(rows, panels); });
 }
 
-StreamKernel e4m3_stream_avx512vbmi(int rows, int64_t panels) {
-  static_assert(kStreamRowsAvx512 == 4);
-  static constexpr QuantTileKernel kFour[2] = {stored_tile<1, 4>, stored_tile<2, 4>};
-  static constexpr QuantTileKernel kTwo[4] = {stored_tile<1, 2>, stored_tile<2, 2>,
-                                              stored_tile<3, 2>, stored_tile<4, 2>};
-  if (panels >= 4 && rows <= 2) return {kFour[rows - 1], 4};
-  if (panels >= 2) return {kTwo[rows - 1], 2};
-  return {e4m3_kernel_avx512vbmi(rows), 1};
+QuantTileKernel e4m3_kernel_avx512vbmi(SourceType source, int rows) {
+  return e4m3_stream_avx512vbmi(source, rows, 1).run;
 }
 
-ExpandedKernels e4m3_expanded_avx512vbmi() {
+ExpandedKernels e4m3_expanded_avx512vbmi(SourceType source) {
   static constexpr Kernels kKernels = expanded_kernels(kSequence);
-  ExpandedKernels kernels{expand<4>, kKernels.data(), 24, kMaxRows};
+  ExpandedKernels kernels{};
+  kernels.expand = with_wide(source, [&]<SourceType S>() { return &expand_digits<S, 4>; });
+  kernels.tiles = kKernels.data();
+  kernels.from_rows = 24;
+  kernels.most_rows = kMaxRows;
   kernels.groups = kWideGroups;
   return kernels;
 }
 
-void expand_e4m3_signed(const uint8_t* panel, int64_t begin, int64_t end, uint8_t* out) {
-  expand<0>(panel, begin, end, out);
+ExpandFunction e4m3_expand_signed(SourceType source) {
+  return with_wide(source, [&]<SourceType S>() -> ExpandFunction { return expand_digits<S, 0>; });
 }
 
 }  // namespace octavo

@@ -14,8 +14,6 @@ namespace octavo {
 namespace {
 
 using Terms = QuantizedRows::Terms;
-constexpr SourceType kType = SourceType::kE4M3;
-using F = Format<kType>;
 
 struct Digits {
   alignas(16) uint8_t of[3][128];
@@ -44,8 +42,10 @@ inline __attribute__((always_inline)) int8x16_t digit(uint8x16_t codes) {
   return vsubq_s8(veorq_s8(vreinterpretq_s8_u8(both), sign), sign);
 }
 
-template <int T>
+template <SourceType S, int T>
 struct Tile {
+  using F = Format<S>;
+
   // sum[d][t] += the products of column quad J of rows 4v..4v+3, which is quad J % 4 of q[t].
   template <int J>
   static inline __attribute__((always_inline)) void add_quad(const uint8_t* group, int v,
@@ -99,7 +99,7 @@ struct Tile {
           c[v][t] = vfmaq_f32(c[v][t], vcvtq_f32_s32(total), both);
         }
       }
-      group += kGroupBytes<kType>;
+      group += kGroupBytes<S>;
       q += a.group_stride;
       terms_at += a.group_stride;
     }
@@ -112,26 +112,32 @@ struct Tile {
 };
 
 // More rows than the registers hold are taken in two turns.
-template <int T>
+template <SourceType S, int T>
 void rows_of(const QuantTileArgs& a) {
   if constexpr (T > 4) {
-    Tile<T / 2>::run(a);
+    Tile<S, T / 2>::run(a);
     QuantTileArgs rest = a;
     rest.q += T / 2 * kGroup;
     rest.terms += T / 2 * sizeof(Terms);
     rest.out += T / 2 * a.ldo;
-    Tile<T - T / 2>::run(rest);
+    Tile<S, T - T / 2>::run(rest);
   } else {
-    Tile<T>::run(a);
+    Tile<S, T>::run(a);
   }
+}
+
+template <SourceType S>
+QuantTileKernel pick(int rows) {
+  static constexpr QuantTileKernel kKernels[6] = {rows_of<S, 1>, rows_of<S, 2>, rows_of<S, 3>,
+                                                  rows_of<S, 4>, rows_of<S, 5>, rows_of<S, 6>};
+  return kKernels[rows - 1];
 }
 
 }  // namespace
 
-QuantTileKernel wide_kernel_neon(SourceType, int rows) {
-  static constexpr QuantTileKernel kKernels[6] = {rows_of<1>, rows_of<2>, rows_of<3>,
-                                                  rows_of<4>, rows_of<5>, rows_of<6>};
-  return kKernels[rows - 1];
+QuantTileKernel wide_kernel_neon(SourceType source, int rows) {
+  return source == SourceType::kE4M3 ? pick<SourceType::kE4M3>(rows)
+                                     : pick<SourceType::kE4M3_32>(rows);
 }
 
 }  // namespace octavo

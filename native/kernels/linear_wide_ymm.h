@@ -21,7 +21,7 @@ struct Parts {
 // A panel as it is stored.
 template <SourceType S>
 struct StoredParts {
-  static_assert(S == SourceType::kE4M3);
+  static_assert(kIsWide<S>);
   using F = Format<S>;
   static constexpr size_t kHead = F::kHead;
   static constexpr size_t kBytes = kGroupBytes<S>;

@@ -91,7 +91,10 @@ std::vector<uint8_t> random_rows(SourceType source, int64_t k) {
   if (source == SourceType::kMXFP4) set(0, 17, 120);
   if (source == SourceType::kBF16) set(1, 2, 0x3b);
   if (source == SourceType::kF32) set(3, 4, 0x3b);
-  if (source == SourceType::kE4M3) set(3, 36, 0x3b);
+  if (source == SourceType::kE4M3 || source == SourceType::kE4M3_32 ||
+      source == SourceType::kE5M2) {
+    set(3, 36, 0x3b);
+  }
   if (source == SourceType::kNVFP4_D) set(3, 22, 0x3b);
   return rows;
 }

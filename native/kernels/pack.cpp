@@ -188,6 +188,20 @@ void pack_panel_16(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint
   }
 }
 
+// Blocks of e5m2 floats: their scales, then their codes turned.
+void pack_panel_e5m2(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
+  const int64_t groups = m.k / kGroup;
+  const auto block_bytes = static_cast<size_t>(block_shape(m.file).bytes);
+  std::memset(dst, 0, m.panel_bytes);
+  for (int64_t g = 0; g < groups; ++g, dst += kE5m2GroupBytes) {
+    for (int r = 0; r < num_rows; ++r) {
+      const uint8_t* block = rows + static_cast<size_t>(r * groups + g) * block_bytes;
+      std::memcpy(dst + r * 4, block, 4);
+      for (int c = 0; c < kGroup; ++c) dst[e5m2_codes(c) + r] = block[4 + c];
+    }
+  }
+}
+
 // Floats as [k][16 rows], a stretch of columns at a time so that both sides stay in cache.
 void pack_panel_32(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* dst) {
   const size_t row_bytes = source_row_bytes(m.file, m.k);
@@ -208,6 +222,8 @@ void pack_one(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* 
     case PanelLayout::kBF16:
       if (m.file != m.source) return pack_panel_exact(m, rows, num_rows, dst);
       return pack_panel_16(m, rows, num_rows, dst);
+    case PanelLayout::kE5M2:
+      return pack_panel_e5m2(m, rows, num_rows, dst);
     default:
       with_block_type(m.file, [&]<SourceType T>() { pack_panel<T>(m, rows, num_rows, dst); });
   }

@@ -68,13 +68,18 @@ enum class SourceType : int32_t {
   // Codes of bitsandbytes: float16 d, then codes as in kIQ4_NL.
   kNF4 = 1015,
   kFP4 = 1016,
+  kQ8_Z = 1017,     // as kQ8_Z128, but 32 columns share d and the zero point
+  kE4M3_32 = 1018,  // as kE4M3, but 32 columns share a scale
+  kE5M2 = 1019,     // 8-bit floats that are float16's first bytes; blocks as those of kE4M3_32
 };
 
 // How the packed elements look; plan_panels chooses. Weights stay at about their size in the file.
-enum class PanelLayout : int32_t { kF32, kF16, kBF16, kU2, kU3, kU4, kU5, kU6, kU8 };
+enum class PanelLayout : int32_t { kF32, kF16, kBF16, kE5M2, kU2, kU3, kU4, kU5, kU6, kU8 };
 
+// Whether products take float activations.
 inline bool is_float(PanelLayout layout) {
-  return layout == PanelLayout::kF32 || layout == PanelLayout::kF16 || layout == PanelLayout::kBF16;
+  return layout == PanelLayout::kF32 || layout == PanelLayout::kF16 ||
+         layout == PanelLayout::kBF16 || layout == PanelLayout::kE5M2;
 }
 
 struct PanelMatrix {
@@ -173,7 +178,7 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                const PanelStream& next = {});
 
-// The same for the float panels (kF32, kF16, kBF16) with float activations x[m * ldx + k].
+// The same for the float panels (kF32, kF16, kBF16, kE5M2) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 

@@ -39,6 +39,7 @@ SourceType panel_type(SourceType file) {
   switch (file) {
     case SourceType::kF16:
     case SourceType::kBF16:
+    case SourceType::kE5M2:
       return file;
     default:
       break;
@@ -75,6 +76,11 @@ PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
     m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64);
   });
   if (quantized) return m;
+  if (m.source == SourceType::kE5M2) {
+    m.layout = PanelLayout::kE5M2;
+    m.panel_bytes = static_cast<size_t>(k / kGroup) * kE5m2GroupBytes;
+    return m;
+  }
   m.layout = m.source == SourceType::kF16    ? PanelLayout::kF16
              : m.source == SourceType::kBF16 ? PanelLayout::kBF16
                                              : PanelLayout::kF32;

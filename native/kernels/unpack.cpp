@@ -50,6 +50,12 @@ void unpack_row(const PanelMatrix& matrix, int64_t row, float* out) {
         out[k] = bfloat_to_float(load_as<uint16_t>(panel + half_index(matrix.layout, k, r) * 2));
       }
       return;
+    case PanelLayout::kE5M2:
+      for (int64_t k = 0; k < matrix.k; ++k) {
+        const uint8_t* group = e5m2_group(panel, k);
+        out[k] = e5m2_to_float(group[e5m2_codes(k) + r]) * load_as<float>(group + r * 4);
+      }
+      return;
     default:
       with_format(matrix.source, [&]<SourceType S>() { unpack<S>(panel, matrix.k, r, out); });
   }

@@ -47,7 +47,7 @@ inline constexpr E4m3Digits kE4m3Digits{};
 // The number that a code stands for.
 template <SourceType S>
 constexpr int wide_number(uint8_t code) {
-  static_assert(S == SourceType::kE4M3);
+  static_assert(S == SourceType::kE4M3 || S == SourceType::kE4M3_32);
   return kE4m3Numbers.of[code];
 }
 

@@ -54,7 +54,7 @@ Range range_of(SourceType type) {
   if (type == SourceType::kQ8_0) return {-128, 127, 34};
   if (type == SourceType::kQ4_Z) return {0, 15, 19, true};
   if (type == SourceType::kQ4_Z128) return {0, 15, 20, true};
-  if (type == SourceType::kQ8_Z128) return {0, 255, 36, true};
+  if (type == SourceType::kQ8_Z || type == SourceType::kQ8_Z128) return {0, 255, 36, true};
   throw std::invalid_argument("repack: expected Q4_0, Q5_0, Q8_0 or a type with zero points");
 }
 
@@ -69,9 +69,10 @@ void write_zero_block(SourceType type, uint16_t scale, int zero, const uint8_t* 
     out[2] = static_cast<uint8_t>(zero);
     return write_nibbles(q, out + 3);
   }
-  const auto stored = static_cast<int16_t>(type == SourceType::kQ8_Z128 ? zero - 128 : zero);
+  const bool nibbles = type == SourceType::kQ4_Z128;
+  const auto stored = static_cast<int16_t>(nibbles ? zero : zero - 128);
   std::memcpy(out + 2, &stored, 2);
-  if (type == SourceType::kQ4_Z128) return write_nibbles(q, out + 4);
+  if (nibbles) return write_nibbles(q, out + 4);
   std::memcpy(out + 4, q, kBlock);
 }
 

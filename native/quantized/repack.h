@@ -30,9 +30,9 @@ struct PackedIntegers {
   const uint16_t* scales = nullptr;  // float16, likewise
 };
 
-// Writes n * k / 32 blocks of Q4_0, Q5_0, Q8_0 or, with their zero points, Q4_Z, Q4_Z128, Q8_Z128.
-// False if a number is outside of what the type
-// holds. Throws std::invalid_argument if the words do not reach or the type is another.
+// Writes n * k / 32 blocks of Q4_0, Q5_0, Q8_0 or, with their zero points, Q4_Z, Q4_Z128, Q8_Z,
+// Q8_Z128. False if a number is outside of what the type holds. Throws std::invalid_argument if the
+// words do not reach or the type is another.
 bool integer_blocks(const PackedIntegers& source, SourceType type, uint8_t* out);
 
 // w[n][k] = table[code] * scale[n / row_block][k / group] in float16, rounded to nearest.

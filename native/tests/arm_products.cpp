@@ -26,9 +26,12 @@ constexpr Type kQuantized[] = {{"Q4_0", SourceType::kQ4_0},       {"Q4_1", Sourc
                                {"IQ3_S", SourceType::kIQ3_S},     {"E4M3", SourceType::kE4M3},
                                {"NVFP4", SourceType::kNVFP4},     {"Q4_Z", SourceType::kQ4_Z},
                                {"Q4_Z128", SourceType::kQ4_Z128}, {"Q8_Z128", SourceType::kQ8_Z128},
+                               {"Q8_Z", SourceType::kQ8_Z},       {"E4M3_32", SourceType::kE4M3_32},
                                {"NF4", SourceType::kNF4},         {"FP4", SourceType::kFP4}};
-constexpr Type kFloats[] = {
-    {"F32", SourceType::kF32}, {"F16", SourceType::kF16}, {"BF16", SourceType::kBF16}};
+constexpr Type kFloats[] = {{"F32", SourceType::kF32},
+                            {"F16", SourceType::kF16},
+                            {"BF16", SourceType::kBF16},
+                            {"E5M2", SourceType::kE5M2}};
 
 bool in_super_blocks(SourceType source) {
   return block_columns(source) == 256;
@@ -51,6 +54,7 @@ std::vector<size_t> half_offsets(SourceType source) {
       return {64};
     case SourceType::kMXFP4:
     case SourceType::kE4M3:
+    case SourceType::kE4M3_32:
     case SourceType::kNVFP4:
       return {};
     case SourceType::kQ4_1:
@@ -89,7 +93,7 @@ Matrix random_matrix(SourceType source, int64_t n, int64_t k) {
   for (uint8_t& byte : rows) byte = static_cast<uint8_t>(generator());
   for (size_t at = 0; at < rows.size(); at += block_bytes(source)) {
     for (size_t half : half_offsets(source)) rows[at + half + 1] = scale_byte();
-    if (source == SourceType::kE4M3) rows[at + 3] = scale_byte();
+    if (source == SourceType::kE4M3 || source == SourceType::kE4M3_32) rows[at + 3] = scale_byte();
     if (source == SourceType::kMXFP4) rows[at] = static_cast<uint8_t>(100 + rows[at] % 50);
   }
   return Matrix(source, n, k, rows);
@@ -225,6 +229,7 @@ void check_float_products() {
   constexpr int64_t kRows = 37;
   for (const Type& type : kFloats) {
     for (int64_t k : {1, 64, 67}) {
+      if (k % block_columns(type.source) != 0) continue;
       const Matrix m = random_matrix(type.source, kRows, k);
       for (int64_t rows = 1; rows <= 7; ++rows) {
         const Floats x = random_floats(static_cast<size_t>(rows * k));

@@ -32,7 +32,7 @@ from octavo.weights.scheme import MADE_SCHEMES
 TILED = ("Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "TQ2_0")
 FEWER = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "TQ1_0", "NVFP4", *MADE_SCHEMES)
 """Of these a few cases each: what differs is how a group is read, not how rows are tiled."""
-QUANTIZED = (*TILED, *FEWER)
+QUANTIZED = tuple(scheme for scheme in (*TILED, *FEWER) if scheme != "E5M2")
 """What products multiply by rows rounded to int8."""
 FLOAT = ("F32", "F16", "BF16")
 
@@ -77,7 +77,7 @@ def linear_cases() -> Iterator[Case]:
     for scheme in FEWER:
         for m in (1, 5, 13, 70):
             yield _linear(scheme, m, 40, 512)
-    for scheme in ("Q4_1", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4"):
+    for scheme in ("Q4_1", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4", "Q8_Z", "E4M3", "E4M3_32", "E5M2"):
         for k in (32, 64, 96, 576, 608):
             yield _linear(scheme, 1, 32, k)
             yield _linear(scheme, 9, 32, k)
@@ -88,7 +88,7 @@ def linear_cases() -> Iterator[Case]:
 
 def embed_cases() -> Iterator[Case]:
     """Rows of a table of each scheme; ids repeat."""
-    for scheme in (*FLOAT, *QUANTIZED):
+    for scheme in (*FLOAT, *TILED, *FEWER):
         yield Case(
             f"embed-{scheme}", Op.EMBED, ((11,), (37, 256)), Layout((11,)), scheme=scheme, seed=5
         )
@@ -387,7 +387,7 @@ def _experts(
 def experts_cases() -> Iterator[Case]:
     """Floats and ways of storing scales; few rows and many, all experts and one, odd sizes, biases,
     activations."""
-    for scheme in (*FLOAT, "Q8_0", "Q4_K", "Q6_K", "MXFP4", "TQ2_0"):
+    for scheme in (*FLOAT, "Q8_0", "Q4_K", "Q6_K", "MXFP4", "TQ2_0", "Q8_Z", "E4M3_32", "E5M2"):
         for rows in (1, 40):
             yield _experts(f"{scheme}-{rows}", rows, (8, 2, 256, 256), scheme=scheme)
     for rows in (1, 2, 17, 130):

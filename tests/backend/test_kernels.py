@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from octavo import _native
-from octavo.weights.quantized.bits import E2M1, E4M3
+from octavo.weights.quantized.bits import E2M1, E4M3, E5M2
 from octavo.weights.quantized.origins import CODE_TABLES, CODE_UNITS
 from octavo.weights.scheme import MADE_SCHEMES
 
@@ -54,11 +54,12 @@ OWN = [
 ]
 # Types that no GGUF file has: what quantized safetensors become.
 MADE = MADE_SCHEMES
-QUANTIZED = [*OWN, "IQ2_XXS", "IQ3_XXS", *MADE]
+HELD_FLOATS = ["E5M2"]  # products take float activations
+QUANTIZED = [*OWN, "IQ2_XXS", "IQ3_XXS", *(name for name in MADE if name not in HELD_FLOATS)]
 TABLE = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 KEPT_OTHERWISE = [*TABLE, "TQ1_0"]
 FLOATS = ["F32", "F16", "BF16"]
-TYPES = (*FLOATS, *QUANTIZED)
+TYPES = (*FLOATS, *HELD_FLOATS, *QUANTIZED)
 ALL_TYPES = {t.name: t for t in gguf.GGMLQuantizationType}
 # Bytes of the float16 fields of a block.
 HALVES = {
@@ -121,9 +122,14 @@ def made_weights(name: str, n: int, k: int, rng: np.random.Generator, fill: int 
     codes = rng.integers(0, 256, (n, k // 32, 32), dtype=np.uint8)
     if fill is not None:
         codes[:] = fill
-    if name == "E4M3":
+    if name == "E5M2":
+        codes[codes & 124 == 124] -= 4  # not a finite number
+        d = scales(32, np.float32)
+        values = E5M2[codes]
+        blocks[:, :, 4:] = codes
+    elif name.startswith("E4M3"):
         codes[codes & 127 == 127] -= 1  # not a number
-        d = scales(128, np.float32)
+        d = scales(32 if name == "E4M3_32" else 128, np.float32)
         values = E4M3[codes]
         blocks[:, :, 4:] = codes
     elif name == "NVFP4_D":
@@ -139,14 +145,14 @@ def made_weights(name: str, n: int, k: int, rng: np.random.Generator, fill: int 
         values = np.round(CODE_TABLES[name] / CODE_UNITS[name])[codes]
         blocks[:, :, 2:] = codes[:, :, :16] | codes[:, :, 16:] << 4
     else:
-        run = 32 if name == "Q4_Z" else 128
+        run = 32 if name in ("Q4_Z", "Q8_Z") else 128
         d = scales(run, np.float16)
-        least, most = (-128, 128) if name == "Q8_Z128" else (0, 16)
+        least, most = (-128, 128) if name.startswith("Q8") else (0, 16)
         zeros = rng.integers(least, most + 1, (n, -(-k // run)))
         zero = shared(run, zeros.astype(np.uint8 if name == "Q4_Z" else np.int16))
         at = 2 + zero.dtype.itemsize
         blocks[:, :, 2:at] = zero.view(np.uint8)
-        if name == "Q8_Z128":
+        if name.startswith("Q8"):
             values = codes.astype(np.int32) - 128 - zero
             blocks[:, :, at:] = codes
         else:
@@ -198,10 +204,11 @@ def test_quantized_product_equals_float64(name: str, k: int) -> None:
     assert_product(w, seen(x), packed(w).linear(x))
 
 
-@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("name", FLOATS + HELD_FLOATS)
 @pytest.mark.parametrize("k", [1, 7, 64, 130])
 def test_float_product_equals_float64(name: str, k: int) -> None:
-    w = random_weights(name, 37, k)
+    w = random_weights(name, 37, k if name in FLOATS else -(-k // 32) * 32)
+    k = w.values.shape[1]
     x = activations(8, k)
     assert_product(w, x.astype(np.float64), packed(w).linear(x))
 
@@ -226,7 +233,7 @@ def test_extremes_do_not_saturate(name: str, fill: int) -> None:
     np.testing.assert_array_equal(packed(w).linear(np.tile(x, many)), np.tile(got, many))
 
 
-@pytest.mark.parametrize("name", QUANTIZED + FLOATS)
+@pytest.mark.parametrize("name", QUANTIZED + FLOATS + HELD_FLOATS)
 def test_a_row_has_the_same_bits_in_any_company(name: str) -> None:
     """Any number of rows, range of rows, range of panels and number of threads."""
     w = random_weights(name, 150, 512)
@@ -259,7 +266,7 @@ def test_long_inputs_have_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("as_float", [False, True])
-@pytest.mark.parametrize("name", QUANTIZED + FLOATS)
+@pytest.mark.parametrize("name", QUANTIZED + FLOATS + HELD_FLOATS)
 def test_rows_read_back(name: str, as_float: bool) -> None:
     w = random_weights(name, 21, 512)
     matrix = packed(w, as_float)

@@ -94,7 +94,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
     "gptq-8-zeros": (
         _gptq(8, sym=False),
         partial(make.gptq, group=32, bits=8, symmetric=False),
-        "F16",
+        "Q8_Z",
     ),
     "gptq-3": (_gptq(3, sym=False), partial(make.gptq, group=32, bits=3, symmetric=False), "Q4_0"),
     "gptq-2": (_gptq(2, sym=False), partial(make.gptq, group=32, bits=2, symmetric=False), "Q4_0"),
@@ -123,7 +123,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
     "ct-w8a8-zeros": (
         _compressed("int-quantized", **_int(8, "channel", symmetric=False)),
         partial(make.int_quantized, symmetric=False),
-        "F16",
+        "Q8_Z",
     ),
     "ct-fp8": (_compressed("float-quantized", **FLOAT, strategy="channel"), make.fp8, "E4M3"),
     "ct-mxfp4": (
@@ -149,6 +149,16 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[..., make.Packed], str]] = {
         {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
         partial(make.fp8, scale="block", block=128),
         "E4M3",
+    ),
+    "fp8-block-32": (
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, 32]},
+        partial(make.fp8, scale="block", block=32),
+        "E4M3_32",
+    ),
+    "fp8-e5m2": (
+        {"quant_method": "fp8", "fmt": "e5m2"},
+        partial(make.fp8, kind="e5m2"),
+        "E5M2",
     ),
     "fp8": ({"quant_method": "fp8"}, partial(make.fp8, scale="whole"), "E4M3"),
     "fbgemm": ({"quant_method": "fbgemm_fp8"}, make.fp8, "E4M3"),

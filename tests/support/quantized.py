@@ -92,10 +92,11 @@ def gptq(
     bits: int = 4,
     symmetric: bool = True,
     spread: bool = False,
-    alike: bool = False,
+    alike: int = 0,
     second: bool = False,
 ) -> Packed:
-    """spread: groups over the whole row; alike: in the same way in all modules of one width."""
+    """spread: groups over the whole row; alike: in the same way in all modules of one width and
+    number above 0."""
     groups = -(-k // group)
     least = 0 if second else 1
     q = rng.integers(0, 1 << bits, (k, n))
@@ -105,7 +106,7 @@ def gptq(
     scales = _half_scales(rng, groups, n, size=0.4 / (1 << (bits - 1)))
     g_idx = np.arange(k) // group
     if spread:
-        g_idx = (np.random.default_rng(k) if alike else rng).permutation(g_idx)
+        g_idx = (np.random.default_rng([k, alike]) if alike else rng).permutation(g_idx)
     columns = [_stream([int(v) for v in q[:, j]], bits) for j in range(n)]
     rows = [_stream([int(v) - least for v in zero], bits) for zero in zeros]
     dense = np.empty((n, k), np.float32)
@@ -129,7 +130,7 @@ def pack_quantized(
     bits: int = 4,
     symmetric: bool = True,
     spread: bool = False,
-    alike: bool = False,
+    alike: int = 0,
 ) -> Packed:
     groups, per_word, half = k // group, 32 // bits, 1 << (bits - 1)
     q = rng.integers(-half, half, (n, k))
@@ -137,7 +138,7 @@ def pack_quantized(
     scales = _half_scales(rng, n, groups, size=0.4 / half)
     g_idx = np.arange(k) // group
     if spread:
-        g_idx = (np.random.default_rng(k) if alike else rng).permutation(g_idx)
+        g_idx = (np.random.default_rng([k, alike]) if alike else rng).permutation(g_idx)
 
     def pack(row: NDArray[np.int64]) -> list[int]:
         codes = [int(v) + half for v in row] + [0] * (-len(row) % per_word)
@@ -186,12 +187,21 @@ def e4m3(code: int) -> float:
     return -size if sign else size
 
 
-def fp8(rng: Rng, n: int, k: int, *, scale: str = "row", block: int = 128) -> Packed:
-    """scale: "row", "whole" or "block"; the last in DeepSeek's names."""
-    codes = (
-        rng.integers(0, 0x7F, (n, k), dtype=np.uint8) | rng.integers(0, 2, (n, k), np.uint8) << 7
-    )
-    values = np.array([[e4m3(int(c)) for c in row] for row in codes], np.float32)
+def e5m2(code: int) -> float:
+    """Another, with more exponents."""
+    sign, exponent, mantissa = code >> 7, code >> 2 & 31, code & 3
+    size = mantissa / 4 * 2.0**-14 if exponent == 0 else (1 + mantissa / 4) * 2.0 ** (exponent - 15)
+    return -size if sign else size
+
+
+def fp8(
+    rng: Rng, n: int, k: int, *, scale: str = "row", block: int = 128, kind: str = "e4m3"
+) -> Packed:
+    """scale: "row", "whole" or "block"; the last in DeepSeek's names. kind: "e4m3" or "e5m2"."""
+    value, least, most = {"e4m3": (e4m3, 0, 0x7F), "e5m2": (e5m2, 0x38, 0x60)}[kind]
+    signs = rng.integers(0, 2, (n, k), np.uint8) << 7
+    codes = rng.integers(least, most, (n, k), dtype=np.uint8) | signs
+    values = np.array([[value(int(c)) for c in row] for row in codes], np.float32)
     shape = {"row": (n, 1), "whole": (1,), "block": (-(-n // block), -(-k // block))}[scale]
     scales = rng.uniform(5e-4, 2e-3, shape).astype(np.float32)
     dense = values.copy()
@@ -200,7 +210,7 @@ def fp8(rng: Rng, n: int, k: int, *, scale: str = "row", block: int = 128) -> Pa
             at = {"row": (i, 0), "whole": (0,), "block": (i // block, j // block)}[scale]
             dense[i, j] *= scales[at]
     name = "weight_scale_inv" if scale == "block" else "weight_scale"
-    return {"weight": ("F8_E4M3", codes), name: ("F32", scales)}, dense
+    return {"weight": (f"F8_{kind.upper()}", codes), name: ("F32", scales)}, dense
 
 
 def bnb4(rng: Rng, n: int, k: int, *, kind: str = "nf4", nested: bool = True) -> Packed:
@@ -273,18 +283,24 @@ def nvfp4(rng: Rng, n: int, k: int) -> Packed:
 
 
 def write_pair(
-    base: Path, out: Path, quantization: dict[str, Any], pack: Callable[[Rng, int, int], Packed]
+    base: Path,
+    out: Path,
+    quantization: dict[str, Any],
+    pack: Callable[..., Packed],
+    more: Callable[[str], dict[str, Any] | None] = lambda _: {},
 ) -> tuple[Path, Path]:
-    """The model at `base` with random quantized layers, and the same with their float32 weights."""
+    """The model at `base` with random quantized layers, and the same with their float32 weights.
+    more: what else `pack` is told of a module; None: it is left alone."""
     import safetensors.numpy
 
     rng = np.random.default_rng(5)
     quantized: Parts = {}
     dense: Parts = {}
     for name, array in safetensors.numpy.load_file(base / "model.safetensors").items():
-        if ".layers." in name and array.ndim == 2:
-            parts, weight = pack(rng, *array.shape)
-            stem = name.removesuffix(".weight")
+        stem = name.removesuffix(".weight")
+        told = more(stem) if ".layers." in name and array.ndim == 2 else None
+        if told is not None:
+            parts, weight = pack(rng, *array.shape, **told)
             quantized |= {f"{stem}.{ending}": part for ending, part in parts.items()}
             dense[name] = ("F32", weight)
         else:

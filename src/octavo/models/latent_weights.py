@@ -84,7 +84,8 @@ def _gathered(tensor: Tensor, rows: Rows) -> Tensor:
 def _turned(tensor: Tensor, heads: int, m: LatentConfig) -> Tensor:
     """kv_b's key rows [H, nope, R] as [H * R, nope]. A quantized file's blocks lie along R: they
     become float32, or from 8-bit floats half precision."""
-    widened = SCHEMES["F16" if tensor.scheme.name == "E4M3" else "F32"]
+    float8 = tensor.scheme.name in ("E4M3", "E4M3_32", "E5M2")
+    widened = SCHEMES["F16" if float8 else "F32"]
     scheme = tensor.scheme if tensor.scheme.block_elems == 1 else widened
     shape = (heads * m.kv_rank, m.nope_dim)
     origin = _Turned(tensor, heads, m.nope_dim)

@@ -12,7 +12,7 @@ from octavo.weights.scheme import SCHEMES, SCHEMES_BY_TYPE, Scheme
 from octavo.weights.tensor import Tensor
 
 TABLE_NAME = "4-bit codes"
-_FLOATS = frozenset({"F32", "F16", "BF16"})
+_FLOATS = frozenset({"F32", "F16", "BF16", "E5M2"})
 
 
 @cache

@@ -82,6 +82,9 @@ _MADE = (
     ("Q8_Z128", 1014, 32, 36),
     ("NF4", 1015, 32, 18),
     ("FP4", 1016, 32, 18),
+    ("Q8_Z", 1017, 32, 36),
+    ("E4M3_32", 1018, 32, 36),
+    ("E5M2", 1019, 32, 36),
 )
 MADE_SCHEMES: dict[str, Scheme] = {
     name: Scheme(name, kind, elems, size, native=True) for name, kind, elems, size in _MADE

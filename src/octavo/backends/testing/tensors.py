@@ -53,12 +53,14 @@ def _made(
 ) -> NDArray[np.uint8]:
     """Blocks of any codes that are numbers, with a scale and a zero point for the whole row."""
     data = rng.integers(0, 256, (*shape[:-1], shape[-1] // 32, known.block_bytes), np.uint8)
-    wide = name in ("E4M3", "NVFP4_D")
+    wide = name in ("E4M3", "E4M3_32", "E5M2", "NVFP4_D")
     largest = 1e-3 if wide else 0.1
     scales = rng.uniform(-largest, largest, (*shape[:-1], 1, 1))
     head = scales.astype(np.float32 if wide else np.float16).view(np.uint8)
-    if name == "E4M3":
+    if name.startswith("E4M3"):
         data[data & 127 == 127] = 0x7E
+    elif name == "E5M2":
+        data &= 0xBB  # of all exponents to 14: below 1
     elif name == "NVFP4_D":
         data[..., 4:6] %= 0x7F
     elif name not in ("NF4", "FP4"):

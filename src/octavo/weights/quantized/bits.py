@@ -25,6 +25,11 @@ def _e4m3() -> NDArray[np.float32]:
 E4M3: NDArray[np.float32] = _e4m3()
 """The value of each byte."""
 
+E5M2: NDArray[np.float32] = (
+    (np.arange(256).astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+)
+"""OCP 8-bit floating point, E5M2: the value of each byte, which is the first of a float16."""
+
 
 def bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """bfloat16 bits as float32."""

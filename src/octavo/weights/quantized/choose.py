@@ -21,8 +21,11 @@ from octavo.weights.tensor import DerivedTensor, GroupedTensor, Origin, Tensor
 _SCHEMES = SCHEMES | MADE_SCHEMES
 HALF = SCHEMES["F16"]
 """Where no block fits: 16 bits a weight."""
-E4M3 = MADE_SCHEMES["E4M3"]
-_E4M3_RUN = 128  # columns that share a scale in its panels
+_FLOAT8 = {
+    "F8_E4M3": ((MADE_SCHEMES["E4M3"], 128), (MADE_SCHEMES["E4M3_32"], GROUP)),
+    "F8_E5M2": ((MADE_SCHEMES["E5M2"], GROUP),),
+}
+"""Schemes of 8-bit floats, smallest first, and how many columns share a scale in their panels."""
 
 
 def scheme_for(low: int, high: int, group: int, columns: int, bits: int = 8) -> Scheme:
@@ -50,10 +53,13 @@ def as_filed(tensor: Tensor) -> Tensor:
     return DerivedTensor(tensor.name, tensor.shape, SCHEMES[name], origin, tensor.home)
 
 
-def e4m3_scheme(columns: int, block: tuple[int, int] | None) -> Scheme:
+def float8_scheme(dtype: str, columns: int, block: tuple[int, int] | None) -> Scheme:
     """For 8-bit floats with scales of blocks of rows and columns; None: of rows or of the whole."""
-    fits = block is None or block[1] % _E4M3_RUN == 0 or block[1] >= columns
-    return E4M3 if fits and columns % GROUP == 0 else HALF
+    for scheme, run in _FLOAT8[dtype]:
+        fits = block is None or block[1] % run == 0 or block[1] >= columns
+        if fits and columns % GROUP == 0:
+            return scheme
+    return HALF
 
 
 def code_scheme(table: Floats, run: int, columns: int) -> Scheme:

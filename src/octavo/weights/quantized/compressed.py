@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.weights.quantized.bits import unpack_words
-from octavo.weights.quantized.choose import e4m3_scheme, grouped, integer_range, scheme_for
+from octavo.weights.quantized.choose import float8_scheme, grouped, integer_range, scheme_for
 from octavo.weights.quantized.fields import Fields
-from octavo.weights.quantized.fp8 import SCALES, E4m3Origin, block_of, check_scale
+from octavo.weights.quantized.fp8 import SCALES, Float8Origin, block_of, check_scale
 from octavo.weights.quantized.microscaling import packed_floats
 from octavo.weights.quantized.origins import Floats, IntegerOrigin, Integers, Words
-from octavo.weights.quantized.parts import FLOATS, Module, Part
+from octavo.weights.quantized.parts import FLOAT8, FLOATS, Module, Part
 from octavo.weights.quantized.targets import Targets
 from octavo.weights.tensor import DerivedTensor
 
@@ -85,17 +85,18 @@ class Compressed:
             return packed_floats(module, arguments.group)
         if arguments.bits != 8:
             raise UnsupportedError(f"{self.where}: floats of {arguments.bits} bits; expected 4, 8")
-        n, k = module.part(".weight").check(("F8_E4M3",), None, None).shape
+        weight = module.part(".weight").check(tuple(FLOAT8), None, None)
+        n, k = weight.shape
         scale = module.part(".weight_scale")
         block = arguments.block if arguments.strategy == "block" else None
         if arguments.strategy == "group":
-            block = (1, _whole(module.part(".weight"), k, arguments.group))
+            block = (1, _whole(weight, k, arguments.group))
         if block is None:
             check_scale(scale, n)
         else:
             scale.check(SCALES, -(-n // block[0]), -(-k // block[1]))
-        origin = E4m3Origin(module, scale, block)
-        return DerivedTensor(f"{module.name}.weight", (n, k), e4m3_scheme(k, block), origin)
+        scheme, origin = float8_scheme(weight.dtype, k, block), Float8Origin(module, scale, block)
+        return DerivedTensor(f"{module.name}.weight", (n, k), scheme, origin)
 
     def _arguments(self, name: str) -> Arguments:
         if self.ignored.match(name):

@@ -1,8 +1,9 @@
-"""8-bit floats (e4m3) with scales: of the whole, of each row, or of blocks of 128 x 128 (DeepSeek).
+"""8-bit floats (e4m3, or e5m2) with scales: of the whole, of each row, or of blocks, such as
+DeepSeek's of 128 x 128.
 
-weight F8_E4M3 [N, K]; weight_scale_inv [N/128, K/128] in blocks, or weight_scale of one number or
-of [N] or [N, 1]; in spite of its name the first is multiplied too. input_scale is for other
-kernels: activations are quantized here by groups of their own.
+weight F8_E4M3 or F8_E5M2 [N, K]; weight_scale_inv [N/128, K/128] in blocks, or weight_scale of one
+number or of [N] or [N, 1]; in spite of its name the first is multiplied too. input_scale is for
+other kernels: activations are quantized here by groups of their own.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError
-from octavo.weights.quantized.bits import E4M3
-from octavo.weights.quantized.choose import E4M3 as BLOCKS
-from octavo.weights.quantized.choose import e4m3_scheme
+from octavo.weights.quantized.choose import float8_scheme
 from octavo.weights.quantized.fields import Fields
 from octavo.weights.quantized.origins import GROUP, Codes, FloatOrigin, Floats
-from octavo.weights.quantized.parts import FLOATS, Module, Part
+from octavo.weights.quantized.parts import FLOAT8, FLOATS, Module, Part
 from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import DerivedTensor
 
@@ -43,15 +42,17 @@ class Fp8:
 
     def weight(self, module: Module) -> DerivedTensor:
         """See table.Method."""
-        n, k = module.part(".weight").check(("F8_E4M3",), None, None).shape
+        weight = module.part(".weight").check(tuple(FLOAT8), None, None)
+        n, k = weight.shape
         ending = ".weight_scale_inv" if module.has(".weight_scale_inv") else ".weight_scale"
         scale = module.part(ending)
         if self.block is not None:
             scale.check(SCALES, -(-n // self.block[0]), -(-k // self.block[1]))
         else:
             check_scale(scale, n)
-        origin = E4m3Origin(module, scale, self.block)
-        return DerivedTensor(f"{module.name}.weight", (n, k), e4m3_scheme(k, self.block), origin)
+        scheme = float8_scheme(weight.dtype, k, self.block)
+        origin = Float8Origin(module, scale, self.block)
+        return DerivedTensor(f"{module.name}.weight", (n, k), scheme, origin)
 
 
 def check_scale(part: Part, rows: int) -> None:
@@ -62,7 +63,7 @@ def check_scale(part: Part, rows: int) -> None:
         raise FormatError(f"{part.where}: got {got}, expected floats, one or one a row of {rows}")
 
 
-class E4m3Origin(FloatOrigin):
+class Float8Origin(FloatOrigin):
     """scale: as Fp8 and compressed-tensors have it; block as in Fp8."""
 
     def __init__(self, module: Module, scale: Part, block: tuple[int, int] | None) -> None:
@@ -73,24 +74,24 @@ class E4m3Origin(FloatOrigin):
     def codes(self) -> Codes:
         weight = self.module.part(".weight")
         n, k = weight.shape
-        scale = self._scale.floats()
+        scale, table = self._scale.floats(), FLOAT8[weight.dtype]
         if self._block is not None:
-            return Codes(weight.data, E4M3, (n, k), scale, self._block)
+            return Codes(weight.data, table, (n, k), scale, self._block)
         scale = scale.reshape(-1, 1)
-        return Codes(weight.data, E4M3, (n, k), scale, (1 if len(scale) > 1 else n, k))
+        return Codes(weight.data, table, (n, k), scale, (1 if len(scale) > 1 else n, k))
 
     def values(self) -> Floats:
         weight = self.module.part(".weight").floats()
         return weight * self._scales(1)
 
     def blocks(self, scheme: Scheme) -> NDArray[np.uint8]:
-        if scheme is not BLOCKS:
+        if scheme.block_elems != GROUP:
             return super().blocks(scheme)
         codes = self.module.part(".weight").array().astype(np.uint8, copy=False)
         n, k = codes.shape
         scales = self._scales(GROUP)
         self._check_finite(codes, scales)
-        out = np.empty((n, k // GROUP, BLOCKS.block_bytes), np.uint8)
+        out = np.empty((n, k // GROUP, scheme.block_bytes), np.uint8)
         out[:, :, :4].view(np.float32)[:, :, 0] = scales
         out[:, :, 4:] = codes.reshape(n, -1, GROUP)
         return out.reshape(-1)
@@ -107,15 +108,17 @@ class E4m3Origin(FloatOrigin):
     def _check_finite(self, codes: NDArray[np.uint8], scales: Floats) -> None:
         if not np.isfinite(scales).all():
             raise FormatError(f"{self._scale.where}: scales that are not finite numbers")
-        if any((row & 127 == 127).any() for row in codes):
-            where = self.module.part(".weight").where
-            raise FormatError(f"{where}: weights that are not numbers (0x7f, 0xff)")
+        weight = self.module.part(".weight")
+        bad = ~np.isfinite(FLOAT8[weight.dtype])
+        if any(bad[row].any() for row in codes):
+            which = ", ".join(f"{code:#04x}" for code in np.flatnonzero(bad))
+            raise FormatError(f"{weight.where}: weights that are not finite numbers ({which})")
 
 
 def read(fields: Fields) -> Fp8:
     """DeepSeek's, Qwen's and vLLM's own kind."""
     fields.only(_KNOWN)
-    fields.choice("fmt", ("e4m3",), "e4m3")
+    fields.choice("fmt", ("e4m3", "e5m2"), "e4m3")
     fields.choice("activation_scheme", ("dynamic", "static"), "dynamic")
     return Fp8(block_of(fields, "weight_block_size"))
 

@@ -214,6 +214,7 @@ RANGES = {
     "Q5_0": (-16, 15),
     "Q8_0": (-128, 127),
     "Q8_Z128": (-256, 255),
+    "Q8_Z": (-256, 255),
 }
 """Native schemes, and the integers (less their zero points) that each holds exactly; the smallest
 first."""
@@ -234,6 +235,7 @@ ZERO_CODES = {
     "Q4_Z": ZeroCodes(4, 32, 1),
     "Q4_Z128": ZeroCodes(4, 128, 2),
     "Q8_Z128": ZeroCodes(8, 128, 2, offset=128),
+    "Q8_Z": ZeroCodes(8, 32, 2, offset=128),
 }
 
 

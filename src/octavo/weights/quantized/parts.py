@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError
-from octavo.weights.quantized.bits import E4M3, bfloat16
+from octavo.weights.quantized.bits import E4M3, E5M2, bfloat16
 from octavo.weights.safetensors import Entry, SafetensorsFile
 
 _NUMPY = {
@@ -22,9 +22,12 @@ _NUMPY = {
     "F32": np.float32,
     "BF16": np.uint16,
     "F8_E4M3": np.uint8,
+    "F8_E5M2": np.uint8,
     "F8_E8M0": np.uint8,
 }
 FLOATS = ("F32", "F16", "BF16")
+FLOAT8 = {"F8_E4M3": E4M3, "F8_E5M2": E5M2}
+"""The values of 8-bit floats."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,12 @@ class Part:
         return self.array().astype(np.int64)
 
     def floats(self) -> NDArray[np.float32]:
-        """The numbers of a float tensor (or of e4m3, e8m0) as float32."""
+        """The numbers of a float tensor (or of e4m3, e5m2, e8m0) as float32."""
         raw = self.array()
         if self.dtype == "BF16":
             return bfloat16(raw.astype(np.uint16))
-        if self.dtype == "F8_E4M3":
-            return E4M3[raw.astype(np.uint8)]
+        if self.dtype in FLOAT8:
+            return FLOAT8[self.dtype][raw.astype(np.uint8)]
         if self.dtype == "F8_E8M0":
             return np.ldexp(np.float32(1), raw.astype(np.int32) - 127)
         return raw.astype(np.float32)

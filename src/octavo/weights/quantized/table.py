@@ -8,15 +8,15 @@
 | gptq, desc_act | the same, columns of a group spread over the row | the same, columns reordered |
 | compressed-tensors pack-quantized | 2 to 8-bit integers | as gptq |
 | compressed-tensors int-quantized | int8 | Q8_0 (symmetric), Q8_Z |
-| compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3 floats | E4M3, exactly |
+| compressed-tensors float-quantized, fp8, fbgemm_fp8 | e4m3; e5m2 floats | E4M3; E5M2, exactly |
 | compressed-tensors nvfp4-pack-quantized | e2m1 floats, e4m3 scales of 16 | NVFP4 |
 | bitsandbytes, 4 bits | nf4 or fp4 codes, a scale for 64 | NF4, FP4, values rounded |
 | bitsandbytes, 8 bits | int8, a scale a row | Q8_0 |
 | bitnet | -1, 0 and 1 in two bits, a scale a matrix | TQ2_0, exactly |
 | mxfp4, compressed-tensors mxfp4-pack-quantized | e2m1, powers of two of 32 | MXFP4, exactly |
 
-Q4_Z and Q8_Z: for 128 columns (Q4_Z128, Q8_Z128) where groups are multiples of that; others are
-Q4_Z for 4 bits and F16 for 8.
+Q4_Z and Q8_Z: for 128 columns (Q4_Z128, Q8_Z128) where groups are multiples of that, else for 32.
+E4M3 likewise: E4M3_32 where blocks are multiples of 32 columns only.
 
 "Exactly": the integers are kept, and the scales are in half precision as in the file. A scale that
 the file has in bfloat16 or float32 is rounded to half precision (1 part in 2048 at most, above
