@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "runtime/bind_names.h"
 #include "runtime/executor.h"
 #include "runtime/measure.h"
 #include "sampling/batch.h"
@@ -63,27 +64,6 @@ HeadsRef heads(nb::handle h) {
   return {nb::cast<int>(t[0]), nb::cast<int64_t>(t[1]), nb::cast<int32_t>(t[2])};
 }
 
-Rows rows_of(const std::string& name) {
-  if (name == "tokens") return Rows::kTokens;
-  if (name == "logits") return Rows::kLogits;
-  throw std::invalid_argument("executor: rows must be tokens or logits, not " + name);
-}
-
-Activation activation_of(const std::string& name) {
-  if (name == "silu") return Activation::kSilu;
-  if (name == "gelu") return Activation::kGelu;
-  if (name == "gelu_erf") return Activation::kGeluErf;
-  if (name == "clamped_swiglu") return Activation::kClampedSwiglu;
-  throw std::invalid_argument("executor: unknown activation " + name);
-}
-
-ExpertScores scores_of(const std::string& name) {
-  if (name == "softmax") return ExpertScores::kSoftmax;
-  if (name == "sigmoid") return ExpertScores::kSigmoid;
-  if (name == "chosen_softmax") return ExpertScores::kChosenSoftmax;
-  throw std::invalid_argument("executor: unknown scores of experts " + name);
-}
-
 Elementwise elementwise_of(const std::string& name) {
   if (name == "add") return Elementwise::kAdd;
   if (name == "mul") return Elementwise::kMul;
@@ -97,14 +77,6 @@ Elementwise elementwise_of(const std::string& name) {
   throw std::invalid_argument("executor: unknown elementwise operator " + name);
 }
 
-// num_experts, top_k, features, hidden, quantized in, quantized hidden
-using ExpertDims = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
-
-ExpertSizes sizes_of(const Executor& e, const ExpertDims& d) {
-  return {e.most_rows(),  std::get<0>(d), std::get<1>(d), std::get<2>(d),
-          std::get<3>(d), std::get<4>(d), std::get<5>(d)};
-}
-
 KvType kv_type_of(const std::string& name) {
   if (name == "f32") return KvType::kF32;
   if (name == "f16") return KvType::kF16;
@@ -112,67 +84,6 @@ KvType kv_type_of(const std::string& name) {
   if (name == "int8") return KvType::kInt8;
   if (name == "int4") return KvType::kInt4;
   throw std::invalid_argument("executor: unknown KV type " + name);
-}
-
-using ThreeMatrices = std::vector<std::tuple<int, int, int>>;  // gate, up, down of each expert
-
-void bind_experts(nb::class_<Executor>& c) {
-  c.def(
-      "route",
-      [](Executor& e, const std::string& rows, int in, int out, std::vector<float> bias,
-         int64_t top_k, const std::string& scores, bool normalize, float scale, int64_t num_groups,
-         int64_t top_groups, bool by_top2) {
-        e.add(make(RouteSpec{rows_of(rows), in, out, std::move(bias), top_k, scores_of(scores),
-                             normalize, scale, num_groups, top_groups, by_top2}));
-      },
-      "rows"_a, "input"_a, "out"_a, "bias"_a, "top_k"_a, "scores"_a, "normalize"_a, "scale"_a,
-      "num_groups"_a, "top_groups"_a, "by_top2"_a);
-  c.def(
-      "experts_bytes",
-      [](const Executor& e, const ExpertDims& dims) {
-        return ExpertScratch::bytes(sizes_of(e, dims));
-      },
-      "dims"_a);
-  c.def(
-      "experts",
-      [](Executor& e, const std::string& rows, const ExpertDims& dims, int in, int routes,
-         int scratch, int out, int residual, const ThreeMatrices& matrices,
-         std::vector<float> gate_bias, std::vector<float> up_bias, std::vector<float> down_bias,
-         const std::string& activation, float alpha, float limit) {
-        ExpertsSpec s{rows_of(rows),
-                      in,
-                      routes,
-                      scratch,
-                      out,
-                      residual,
-                      {},
-                      {},
-                      {},
-                      std::move(gate_bias),
-                      std::move(up_bias),
-                      std::move(down_bias),
-                      activation_of(activation),
-                      alpha,
-                      limit};
-        for (const auto& [gate, up, down] : matrices) {
-          s.gate.push_back(gate);
-          s.up.push_back(up);
-          s.down.push_back(down);
-        }
-        const ExpertSizes sizes = sizes_of(e, dims);
-        if (static_cast<int64_t>(matrices.size()) != sizes.num_experts) {
-          throw std::invalid_argument("executor: experts need three matrices each");
-        }
-        for (auto& instruction : make(std::move(s), sizes)) e.add(std::move(instruction));
-      },
-      "rows"_a, "dims"_a, "input"_a, "routes"_a, "scratch"_a, "out"_a, "residual"_a, "matrices"_a,
-      "gate_bias"_a, "up_bias"_a, "down_bias"_a, "activation"_a, "alpha"_a, "limit"_a);
-  c.def(
-      "gate_rows",
-      [](Executor& e, const std::string& rows, int in, int gate, int out) {
-        e.add(make(GateRowsSpec{rows_of(rows), in, gate, out}));
-      },
-      "rows"_a, "input"_a, "gate"_a, "out"_a);
 }
 
 void bind_instructions(nb::class_<Executor>& c) {
@@ -292,6 +203,7 @@ void bind_instructions(nb::class_<Executor>& c) {
 }  // namespace
 
 void bind_adapters(nb::class_<Executor>& c);  // bind_adapters.cpp
+void bind_experts(nb::class_<Executor>& c);   // bind_experts.cpp
 
 void bind_executor(nb::module_& m) {
   m.def("preferred_kv_dtype",

@@ -69,19 +69,25 @@ class Sort : public Instruction {
   Shared m_;
 };
 
-// Copies each expert's rows to where they are adjacent. Quantized rows are copied as they are.
+// Copies each expert's rows to where they are adjacent. Quantized rows are copied as they are, or
+// made here in the expert's own order of columns.
 class Gather : public Instruction {
  public:
   explicit Gather(Shared m) : m_(std::move(m)) {}
   const char* name() const override { return "gather_experts"; }
   int64_t prepare(RunContext& ctx) override { return m_->sizes.most_active(m_->pairs(ctx)); }
-  void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
+  void run(RunContext& ctx, int64_t item, ThreadScratch& thread) override {
     const ExpertScratch scratch = m_->scratch(ctx);
     if (item >= *scratch.num_active) return;
     const ExpertRows& e = scratch.active[item];
+    const Buffer& from = ctx.buffer(m_->s.in);
     for (int32_t i = 0; i < e.count; ++i) {
-      copy(ctx.buffer(m_->s.in), scratch.pair_of[e.first + i] / m_->sizes.top_k, e, i,
-           scratch.in + e.in_at);
+      const int64_t row = scratch.pair_of[e.first + i] / m_->sizes.top_k;
+      if (m_->s.in_order.empty()) {
+        copy(from, row, e, i, scratch.in + e.in_at);
+      } else {
+        reorder(from, row, e, i, scratch.in + e.in_at, thread.tile);
+      }
     }
   }
 
@@ -97,6 +103,16 @@ class Gather : public Instruction {
       std::memcpy(rows.q(to, g), from.q8.q(row, g), kGroup);
       *rows.terms(to, g) = *from.q8.terms(row, g);
     }
+  }
+
+  void reorder(const Buffer& from, int64_t row, const ExpertRows& e, int64_t to, uint8_t* memory,
+               float* ordered) const {
+    const int64_t width = m_->sizes.features;
+    const float* x = from.f32 + row * width;
+    const int32_t* order = m_->s.in_order.data() + e.expert * width;
+    for (int64_t i = 0; i < width; ++i) ordered[i] = x[order[i]];
+    QuantizedRows rows = QuantizedRows::in(memory, e.count, width);
+    quantize_groups(ordered, rows, to, 0, rows.groups);
   }
 
   Shared m_;

@@ -178,7 +178,9 @@ struct RouteSpec {
   bool by_top2;  // else a group counts as its best
 };
 
-// out = (residual +) the weighted sum of each row's experts.
+// out = (residual +) the weighted sum of each row's experts. in_order: expert e's gate and up read
+// element in_order[e][i] of a row as their column i, quantized in that order from a row of floats;
+// empty: as they are.
 struct ExpertsSpec {
   Rows rows;
   int in;
@@ -191,7 +193,8 @@ struct ExpertsSpec {
   std::vector<int> down;
   std::vector<float> gate_bias;  // [expert][hidden]; empty: none
   std::vector<float> up_bias;
-  std::vector<float> down_bias;  // [expert][features]
+  std::vector<float> down_bias;   // [expert][features]
+  std::vector<int32_t> in_order;  // [expert][features]
   Activation activation;
   float alpha;
   float limit;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -213,6 +214,52 @@ def test_other_families(family: str, method: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-4)
     native = run_tokens(_open(quantized, "cpu", "native"), TOKENS, 40)
     assert np.std(native - expected) < 0.05 * np.std(expected)
+
+
+def _expert_orders(same: bool) -> Callable[[str], dict[str, Any] | None]:
+    """Each expert in an order of its own, gate (w1) and up (w3) in the same one or not; the third
+    in that of the file. The router has too few rows."""
+
+    def of(module: str) -> dict[str, Any] | None:
+        found = re.search(r"experts\.(\d+)\.w(\d)$", module)
+        if found is None:
+            return None if module.endswith("moe.gate") else {"spread": True}
+        expert, matrix = int(found[1]), int(found[2])
+        return {"spread": expert != 2, "alike": 1 + expert + 4 * (matrix == 3 and not same)}
+
+    return of
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_experts_in_the_order_of_activations(same: bool, tmp_path: Path) -> None:
+    base = WIDER.parent / "mixtral"
+    settings, pack, _ = METHODS["gptq-act-order-32"]
+    quantized, dense = make.write_pair(base, tmp_path / "a", settings, pack, _expert_orders(same))
+    natural, _ = make.write_pair(
+        *(base, tmp_path / "b", settings, partial(pack, spread=False)),
+        lambda module: None if module.endswith("moe.gate") else {},
+    )
+    expected = run_tokens(_open(dense, "reference", "float"), TOKENS, 40)
+    exact = run_tokens(_open(quantized, "reference", "native"), TOKENS, 40)
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-4)
+    as_float = run_tokens(_open(quantized, "cpu", "float"), TOKENS, 40)
+    np.testing.assert_allclose(as_float, expected, rtol=0, atol=4e-2)  # of halves
+    native = _open(quantized, "cpu", "native")
+    whole = run_tokens(native, TOKENS, 40)
+    np.testing.assert_array_equal(run_tokens(native, TOKENS, 13), whole)
+    # Of a token that int8 rows send to another expert much is different.
+    assert np.median(np.std(whole - expected, axis=1)) < 0.1 * np.std(expected)
+    plan, wanted = native.plan, _open(natural, "cpu", "native").plan
+    more = plan.weight_bytes - wanted.weight_bytes
+    layers, experts, features, hidden = 3, 4, 64, 128
+    if same:  # four bits, and the orders in which gate and up read
+        assert more == layers * experts * features * 4
+        assert plan.notes == ()
+    else:
+        # Of 64 columns, in whole lines of memory, Q4_Z has five bits.
+        assert more == layers * experts * 2 * features * hidden * (16 - 5) / 8
+        (note,) = plan.notes
+        assert note.startswith("24 matrices of experts are kept as F16: gate and up")
 
 
 def test_the_note_says_what_it_costs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from octavo.errors import FormatError
 from octavo.graph import RouteAttrs
 from octavo.models.config import MixtureConfig, ModelConfig
 from octavo.models.source import Source
-from octavo.weights.tensor import Checkpoint, StackedTensor, Tensor
+from octavo.weights.tensor import Checkpoint, StackedTensor, Tensor, alike
 
 _COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _PARTS = ("ffn_gate", "ffn_up", "ffn_down")
@@ -75,6 +75,7 @@ def _stack(whole: str, names: list[str], found: dict[str, Tensor], where: str) -
             f"{where}: {len(found)} of {len(names)} experts are there; '{missing[0]}' is missing"
             f" beside {next(iter(found.values())).home or 'the others'}"
         )
+    found = alike(found)
     first = found[names[0]]
     for tensor in found.values():
         if (tensor.shape, tensor.scheme) != (first.shape, first.scheme):

@@ -239,6 +239,23 @@ class GroupedTensor(DerivedTensor):
         return made.found_at(self.home)
 
 
+def alike(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Where some have their columns in another order, the others have theirs so too, as they lie:
+    an expert's groups may happen not to be spread."""
+    first = next((t for t in tensors.values() if isinstance(t, GroupedTensor)), None)
+    if first is None:
+        return dict(tensors)
+    return {name: _grouped_like(first, tensor) for name, tensor in tensors.items()}
+
+
+def _grouped_like(first: GroupedTensor, tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, DerivedTensor) or tensor.scheme != first.by_group.scheme:
+        return tensor
+    order = np.arange(tensor.shape[-1], dtype=np.int32)
+    grouped = GroupedTensor(tensor.name, tensor.shape, first.scheme, tensor.origin, tensor, order)
+    return grouped.found_at(tensor.home)
+
+
 class StackedTensor(DerivedTensor):
     """Tensors of one shape and scheme as one with another dimension in front, such as the experts
     of a layer that a file keeps apart. Taking it apart again copies nothing."""

@@ -13,6 +13,7 @@ from octavo.backends.base import Backend, BackendOptions, Executable, MemoryPlan
 from octavo.backends.cpu.adapters import Target, most_places, with_adapters
 from octavo.backends.cpu.emit import Emitter
 from octavo.backends.cpu.executable import CpuExecutable
+from octavo.backends.cpu.expert_weights import ExpertWeights
 from octavo.backends.cpu.lower import lower
 from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
@@ -104,7 +105,8 @@ class _Compilation:
         self.executor = _executor(self.options)
         self.executor.set_output_width(self.width)
         self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
-        self.orders = self._find_orders()
+        self.experts = ExpertWeights(self.graph, self._stored, as_float=self.as_float)
+        self.orders = self._find_orders() | self.experts.read
         self.matrices = self._plan_matrices()
         self.regions: list[Region] = lower(self.graph, self._is_quantized, self.orders)
         self.adapter_bytes = self._enable_adapters()
@@ -138,7 +140,7 @@ class _Compilation:
     def plan(self) -> MemoryPlan:
         logits = self.options.max_seqs * self.width * 4
         return MemoryPlan(
-            weight_bytes=self.executor.weight_bytes,
+            weight_bytes=self.executor.weight_bytes + self.experts.order_bytes,
             arena_bytes=self.placement.arena_bytes
             + logits
             + self.executor.scratch_bytes
@@ -150,7 +152,8 @@ class _Compilation:
     def _expansions(self) -> tuple[str, ...]:
         if self.as_float:
             return ()
-        return tuple(map(str, expansions(tensor for _, tensor in self.sources)))
+        found = expansions(tensor for _, tensor in self.sources)
+        return (*map(str, found), *self.experts.notes())
 
     def streamed_bytes(self) -> int:
         """The matrices of all products, of a mixture those that one row reads. An embedding table
@@ -177,7 +180,7 @@ class _Compilation:
 
     def _expert_shape(self, weight: Value, experts: int, chosen: int) -> ExpertShape:
         tensor = self._tensor(weight)
-        n, k = tensor.shape[-2:]
+        n, k = tensor.shape
         return ExpertShape(tensor.scheme.ggml_type, n, k, self.as_float, experts, chosen)
 
     def executable(self, config: ModelConfig, executor: Executor) -> CpuExecutable:
@@ -227,9 +230,8 @@ class _Compilation:
 
     def _plan_experts(self, node: Node, found: dict[Value, list[int]]) -> None:
         """Gate and up of an expert lie together: one item of work reads both."""
-        weights = [value for value in node.inputs[2:5] if value is not None]
-        slices = {value: self._tensor(value).slices() for value in weights}
-        gate, up, down = weights
+        gate, up, down = (value for value in node.inputs[2:5] if value is not None)
+        slices = self.experts.matrices
         for together in ((gate, up), (down,)):
             for own in zip(*(slices[value] for value in together), strict=True):
                 for value, tensor in zip(together, own, strict=True):
@@ -243,6 +245,15 @@ class _Compilation:
         return matrix
 
     def _tensor(self, value: Value) -> Tensor:
+        """As it is packed; of experts, the first."""
+        if value in self.experts.matrices:
+            return self.experts.matrices[value][0]
+        tensor = self._stored(value)
+        if value in self.orders and isinstance(tensor, GroupedTensor):
+            return tensor.by_group
+        return tensor
+
+    def _stored(self, value: Value) -> Tensor:
         tensor = self.checkpoint.tensors.get(value.name)
         if tensor is None:
             raise BackendError(f"cpu: the checkpoint has no tensor '{value.name}'")
@@ -251,8 +262,6 @@ class _Compilation:
                 f"cpu: tensor '{value.name}' is {list(tensor.shape)}, "
                 f"the graph wants {list(value.shape)}"
             )
-        if value in self.orders and isinstance(tensor, GroupedTensor):
-            return tensor.by_group
         return tensor
 
     def _is_quantized(self, weight: Value) -> bool:
@@ -261,7 +270,11 @@ class _Compilation:
     def _vector(self, value: Value) -> NDArray[np.float32]:
         if value.kind == "constant":
             return np.asarray(self.graph.constants[value.name], np.float32)
-        return dequantize(self._tensor(value)).reshape(-1)
+        numbers = dequantize(self._tensor(value))
+        made = self.experts.made.get(value)
+        if made is not None:  # a bias of experts
+            numbers = np.take_along_axis(numbers, made, axis=1)
+        return numbers.reshape(-1)
 
     def _size_of(self, slot: Slot) -> int:
         if slot.form == "scratch":

@@ -200,6 +200,7 @@ class Emitter:
     def _experts(self, r: ExpertsRegion) -> None:
         matrices = zip(*(self._matrices_of(weight) for weight in r.weights), strict=True)
         gate_bias, up_bias, down_bias = (self._floats(bias) for bias in r.biases)
+        order = np.empty((0, 0), np.int32) if r.order is None else r.order
         self._executor.experts(
             r.rows,
             r.dims,
@@ -215,4 +216,5 @@ class Emitter:
             r.attrs.activation,
             r.attrs.alpha,
             r.attrs.limit,
+            order,
         )

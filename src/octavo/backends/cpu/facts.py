@@ -12,7 +12,8 @@ from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import Op
 
 Orders = Mapping[Value, NDArray[np.int32]]
-"""Weights whose columns lie in another order than their input's elements: by weight."""
+"""Weights whose columns lie in another order than their input's elements: by weight. Of experts, an
+order each."""
 
 _WEIGHT = {Op.LINEAR: 1, Op.EXPERTS: 2}
 """Operators that multiply their first operand by a matrix, and which operand that is."""
@@ -62,10 +63,12 @@ class Facts:
         return len(quantized) < len(readers) or value is self.graph.output, bool(quantized)
 
     def _reads_int8(self, node: Node) -> bool:
-        """Whether a node is a product that reads its first operand as int8 rows."""
+        """Whether a node is a product that reads its first operand as int8 rows. Experts that each
+        have an order of their own make such rows of float ones."""
         place = _WEIGHT.get(node.op)
         weight = node.inputs[place] if place is not None else None
-        return weight is not None and self.is_quantized(weight)
+        spread = node.op is Op.EXPERTS and weight in self.orders
+        return weight is not None and self.is_quantized(weight) and not spread
 
     def _form(self, node: Node) -> tuple[bool, bytes]:
         """How a product reads its input: as int8 rows or not, and in which order."""

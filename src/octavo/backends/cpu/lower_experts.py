@@ -37,7 +37,9 @@ class ExpertLowering(Facts):
                 (gate, up, down),
                 (node.inputs[5], node.inputs[6], node.inputs[7]),
                 node.attrs,
+                self.is_quantized(gate),
                 self.is_quantized(down),
+                self.orders.get(gate),
                 out,
                 residual,
             )

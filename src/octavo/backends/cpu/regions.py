@@ -303,8 +303,9 @@ class RouteRegion(Region):
 
 @dataclass
 class ExpertsRegion(Region):
-    """weights: gate, up and down of all experts; biases likewise. A few native instructions, which
-    share the scratch."""
+    """weights: gate, up and down of all experts; biases likewise. order: [E, D], the elements of a
+    float row that are an expert's columns, which it quantizes itself. A few native instructions,
+    which share the scratch."""
 
     rows: RowKind
     source: Slot
@@ -312,7 +313,9 @@ class ExpertsRegion(Region):
     weights: tuple[Value, Value, Value]
     biases: tuple[Value | None, Value | None, Value | None]
     attrs: ExpertsAttrs
+    quantized_in: bool
     quantized_hidden: bool
+    order: NDArray[np.int32] | None
     out: Slot
     residual: Slot | None = None
 
@@ -326,8 +329,7 @@ class ExpertsRegion(Region):
         """experts, chosen of them, features, hidden, int8 rows in, int8 hidden rows."""
         num_experts, hidden, features = (int(size) for size in self.weights[0].shape)
         chosen = int(self.routes.value.shape[1]) // 2
-        as_int8 = self.source.form == "q8"
-        return num_experts, chosen, features, hidden, as_int8, self.quantized_hidden
+        return num_experts, chosen, features, hidden, self.quantized_in, self.quantized_hidden
 
     def reads(self) -> list[Slot]:
         return [self.source, self.routes, *([self.residual] if self.residual else [])]
