@@ -19,9 +19,10 @@ from octavo.errors import InvalidParameterError, UnsupportedError
 from octavo.graph import Op
 from octavo.quantize import Options, quantize
 from octavo.quantize.forward import Forward
+from octavo.quantize.rounding import rounded
 from octavo.quantize.scaling import folds_of, observe
 from octavo.quantize.source import SourceModel
-from octavo.weights import SCHEMES, dequantize, open_checkpoint
+from octavo.weights import SCHEMES, Scheme, dequantize, open_checkpoint
 from octavo.weights.whole import WriteError
 
 HERE = Path(__file__).parent.parent
@@ -89,6 +90,33 @@ def test_schemes(scheme: str, tmp_path: Path):
 def test_families_with_joined_tensors_and_odd_norms(family: str, tmp_path: Path):
     quantize(TINY / family, tmp_path / "m.gguf", Options("q8_0", "gptq"))
     assert divergence(tmp_path / "m.gguf", TINY / family) < 0.01
+
+
+def test_parts_of_a_joined_tensor_are_rounded_each_in_its_own_way(tmp_path: Path):
+    """q, k and v read the same, but how far its statistics are trusted is tried for each."""
+    quantize(TINY / "phi3", tmp_path / "m.gguf", Options("q4_0", "awq"))
+    written = open_checkpoint(tmp_path / "m.gguf").tensors
+    source = SourceModel(TINY / "phi3")
+    forward = Forward(source.graph(), WINDOWS, source.expand, source.lookup)
+    scheme = SCHEMES["Q4_0"]
+
+    def scheme_of(name: str) -> Scheme | None:
+        return scheme if name in source.parts and name.startswith("blk.") else None
+
+    found = observe(source, forward, scheme_of, 1, scale=True, progress=lambda *_: None)
+    kinds = set()
+    for layer in range(source.config.num_layers):
+        for joined, parts in (("attn_qkv", "qkv"), ("ffn_up", ("ffn_gate", "ffn_up"))):
+            names = [f"blk.{layer}.{p if len(p) > 1 else 'attn_' + p}.weight" for p in parts]
+            costs = [found.importance.get(name) for name in names]
+            kinds.add(len({b"" if cost is None else cost.tobytes() for cost in costs}))
+            blocks = [
+                rounded(source.expand(name), scheme, cost, 1)
+                for name, cost in zip(names, costs, strict=True)
+            ]
+            data = written[f"blk.{layer}.{joined}.weight"].data
+            np.testing.assert_array_equal(data, np.concatenate(blocks).reshape(-1))
+    assert max(kinds) > 1
 
 
 @pytest.mark.parametrize(

@@ -260,20 +260,31 @@ class _Job:
 
         if entry.scheme.name in FLOATS:
             return ENCODERS[entry.scheme.name](values)
-        grid, importance = self._grid(entry.scheme), self._importance_of(entry.name)
-        if importance is None or importance.ndim == 1:
-            return rounded(values.reshape(-1, entry.shape[-1]), grid, importance, self.threads)
-        own = importance[start : start + len(values)]
-        return np.concatenate(
-            [rounded(v, grid, i, self.threads) for v, i in zip(values, own, strict=True)]
-        )
+        grid, blocks = self._grid(entry.scheme), []
+        for rows, importance in self._parts_of(entry.name, start, start + len(values)):
+            if importance is None or importance.ndim == 1:
+                own = values[rows].reshape(-1, entry.shape[-1])
+                blocks.append(rounded(own, grid, importance, self.threads))
+                continue
+            for expert, cost in zip(values[rows], importance, strict=True):
+                blocks.append(rounded(expert, grid, cost, self.threads))
+        return np.concatenate(blocks)
 
-    def _importance_of(self, name: str) -> Floats | None:
-        """A joined tensor's parts have the same input."""
-        for own, part in self.source.parts.items():
-            if part.stored == name and own in self._importance:
-                return self._importance[own].astype(np.float32)
-        return None
+    def _parts_of(self, name: str, start: int, stop: int) -> list[tuple[slice, Floats | None]]:
+        """Which of a tensor's rows, or experts, from start to stop are each of its parts', and the
+        importance of their columns. Parts of a joined tensor have the same inputs, but how far
+        these are to be trusted was tried for each."""
+        found: list[tuple[slice, Floats | None]] = []
+        for own, part in sorted(self.source.parts.items(), key=lambda item: item[1].start):
+            begin, end = max(part.start, start), min(part.stop, stop)
+            if part.stored != name or begin >= end:
+                continue
+            importance = self._importance.get(own)
+            if importance is not None:
+                importance = importance.astype(np.float32)
+                importance = importance if importance.ndim == 1 else importance[begin:end]
+            found.append((slice(begin - start, end - start), importance))
+        return found or [(slice(None), None)]
 
     def _metadata(self) -> dict[str, Any]:
         weights = Counter[str]()
