@@ -120,6 +120,8 @@ class InFlight:
         """What one step added: each request gets its part, in order. others_wait: says whether
         there is a queue, so that what leaves it tells how fast it drains."""
         self._others_wait = others_wait
+        if self._blame.on_trial is None and not self._leaving:
+            deltas = [delta for delta in deltas if not self._passes(delta)]
         grouped: dict[str, list[Delta]] = {}
         for delta in deltas:
             grouped.setdefault(delta.request_id, []).append(delta)
@@ -166,6 +168,10 @@ class InFlight:
             f"engine: crashed or hung {times} times while it ran this request, which is given up"
         )
         live.fail(CrashingRequestError(f"{message} ({died})"))
+
+    def _passes(self, delta: Delta) -> bool:
+        live = self._live.get(delta.request_id)
+        return live is not None and live.passes(delta)
 
     def _deliver_to(self, live: Live, deltas: list[Delta], ended: bool) -> None:
         name = live.request.request_id

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from octavo.engine.types import Delta, Request, Resumption
-from octavo.errors import OctavoError, SlowReaderError
+from octavo.errors import SlowReaderError
 
 _MERGE_AFTER = 16  # deltas: a reader further behind gets them joined
 _TOKEN_BYTES = 40  # about what a token id takes in a list
 _LOGPROB_BYTES = 300  # and a candidate with its text
 
 _ADDED = ("request_id", "index", "text", "token_ids", "logprobs")
-_OTHERS = tuple(field.name for field in fields(Delta) if field.name not in _ADDED)
+_OTHERS = tuple(name for name in Delta.__struct_fields__ if name not in _ADDED)
+
+Taker = Callable[[Delta], bool]
+"""Shows a delta at once, with nobody waking for it; False, with nothing done, where it cannot."""
 
 
 class Live:
@@ -37,8 +41,9 @@ class Live:
         self._max_backlog = max_backlog
         self._backlog = 0
         self._waiting: list[Delta] = []
-        self._error: OctavoError | None = None
-        self._wake = asyncio.Event()
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None  # that waits
+        self._taker: Taker | None = None  # the reader's, while it waits
 
     @property
     def num_prompt(self) -> int:
@@ -70,6 +75,29 @@ class Live:
             ),
         )
 
+    def passes(self, delta: Delta) -> bool:
+        """Whether a delta went past the waiting reader to its taker. Only plain ones do: those that
+        open, end or explain something are for `deliver`, as is all that comes until the reader has
+        seen those."""
+        taker = self._taker
+        if (
+            taker is None
+            or delta.finish_reason is not None
+            or delta.metrics is not None
+            or delta.num_cached_tokens is not None
+            or delta.prompt_logprobs is not None
+        ):
+            return False
+        try:
+            if not taker(delta):
+                self._taker = None
+                return False
+        except Exception as error:  # the reader's business, and nobody else's
+            self.fail(error)
+            return True
+        self._outputs[delta.index] += delta.token_ids
+        return True
+
     def deliver(self, deltas: list[Delta]) -> None:
         """What one step added; nothing after the end, of the whole or of a sample."""
         deltas = [delta for delta in deltas if not self._ended[delta.index]]
@@ -92,14 +120,14 @@ class Live:
             )
         elif len(self._waiting) > _MERGE_AFTER:
             self._waiting = _joined(self._waiting)
-        self._wake.set()
+        self._wake()
 
-    def fail(self, error: OctavoError) -> None:
+    def fail(self, error: Exception) -> None:
         """End the stream with an error, now; what was not read is dropped."""
         if not self.over:
             self._error = error
             self._waiting.clear()
-            self._wake.set()
+            self._wake()
 
     def abort(self) -> None:
         """End what has not ended, with finish reason "abort"."""
@@ -112,15 +140,24 @@ class Live:
         """End one sample, whatever an engine may still say of it."""
         self.deliver([Delta(self.request.request_id, index, "", [], None, "stop")])
 
-    async def take(self) -> list[Delta]:
-        """Deltas since the last call; waits for some. Raises what `fail` was given."""
+    async def take(self, taker: Taker | None = None) -> list[Delta]:
+        """Deltas since the last call; waits for some. Raises what `fail` was given. taker: may have
+        plain deltas that come meanwhile, of an answer with one sample."""
         while not self._waiting:
             if self._error is not None:
                 raise self._error
-            self._wake.clear()
-            await self._wake.wait()
+            self._reader, self._taker = asyncio.get_running_loop().create_future(), taker
+            try:
+                await self._reader
+            finally:
+                self._reader = self._taker = None
         deltas, self._waiting, self._backlog = self._waiting, [], 0
         return deltas
+
+    def _wake(self) -> None:
+        self._taker = None
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:

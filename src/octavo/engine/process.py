@@ -26,7 +26,7 @@ from octavo.engine.deadlines import deadline_error
 from octavo.engine.gate import Queue
 from octavo.engine.heart import Heart
 from octavo.engine.inflight import InFlight
-from octavo.engine.live import Live
+from octavo.engine.live import Live, Taker
 from octavo.engine.options import EngineOptions
 from octavo.engine.stall import StallWatch, cpu_time_s
 from octavo.engine.stats import EngineStats
@@ -134,15 +134,18 @@ class EngineProcess:
                 for delta in deltas:
                     yield delta
 
-    async def batches(self, request: Request) -> AsyncGenerator[list[Delta]]:
-        """The same, with all deltas at once that have come since the last were taken."""
+    async def batches(
+        self, request: Request, taker: Taker | None = None
+    ) -> AsyncGenerator[list[Delta]]:
+        """The same, with all deltas at once that have come since the last were taken. taker: see
+        `Live.take`."""
         self._check_ready()
         self._check_queue(request)
         live = self._inflight.add(request)
         running = request.params.n
         try:
             while running:
-                deltas = await live.take()
+                deltas = await live.take(taker)
                 for delta in deltas:
                     if delta.finish_reason is not None:
                         running -= 1

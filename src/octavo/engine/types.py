@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from octavo.decoding.params import SamplingParams
 from octavo.decoding.pooling import Pooling
 from octavo.parsing.parts import Answer
@@ -82,10 +84,12 @@ TokenLogprobs = dict[int, Logprob]
 """Candidates at one position by token id; the chosen token first."""
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(msgspec.Struct, array_like=True, gc=False):
     """What one step added to one sample. Text is safe to show: whole characters, no part of a
-    stop string. Concatenated deltas are the non-streamed answer."""
+    stop string. Concatenated deltas are the non-streamed answer.
+
+    One travels between processes for each token: without its fields' names, and unseen by the
+    garbage collector, as it can be part of no cycle."""
 
     request_id: str
     index: int

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from fastapi import Request
 
 from octavo.engine.admission import refusal
+from octavo.engine.live import Taker
 from octavo.engine.messages import Ready
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProgress, EngineState
@@ -56,9 +57,11 @@ class EngineClient(Protocol):
     async def wait_located(self) -> str:
         """The model's path on this machine."""
 
-    def batches(self, request: EngineRequest) -> AsyncGenerator[list[Delta]]:
+    def batches(
+        self, request: EngineRequest, taker: Taker | None = None
+    ) -> AsyncGenerator[list[Delta]]:
         """Deltas of a request, those together that wait together; closing the generator aborts
-        it."""
+        it. taker: may be given plain ones instead, while the generator waits."""
 
     def end_sample(self, request_id: str, index: int) -> None:
         """Stop one sample of a request that has begun to answer."""

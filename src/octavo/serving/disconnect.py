@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from octavo.serving.record import current_record
+from octavo.serving.shortcut import Shortcut, channel_of
+
 Result = TypeVar("Result")
 
 
@@ -41,24 +44,37 @@ class Primed(NamedTuple):
 
 class EventStream(Response):
     """Server-sent events, or lines of JSON. `events` yields whole events ("data: ...\\n\\n"); it is
-    closed as soon as they are all sent or the client is gone."""
+    closed as soon as they are all sent or the client is gone. shortcut: what writes other events
+    of the answer while the next one of `events` is waited for."""
 
-    def __init__(self, events: Primed, media_type: str = "text/event-stream") -> None:
+    def __init__(
+        self,
+        events: Primed,
+        media_type: str = "text/event-stream",
+        shortcut: Shortcut | None = None,
+    ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
-        self._events = events
+        self._events, self._shortcut = events, shortcut
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything."""
         try:
-            await unless_gone(receive, self._send_all(send))
+            await unless_gone(receive, self._send_all(scope, send))
         except ClientGoneError:
             pass
         finally:
+            self._close_shortcut()
             await self._events.rest.aclose()
 
-    async def _send_all(self, send: Send) -> None:
+    def _close_shortcut(self) -> None:
+        if self._shortcut is not None:
+            self._shortcut.close()
+            if (record := current_record()) is not None:
+                record.shortcut_bytes += self._shortcut.num_bytes
+
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         start = {
             "type": "http.response.start",
             "status": self.status_code,
@@ -67,6 +83,8 @@ class EventStream(Response):
         await send(start)
         first, rest = self._events
         await send({"type": "http.response.body", "body": first, "more_body": True})
+        if self._shortcut is not None:
+            self._shortcut.open(channel_of(scope))
         async for event in rest:
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

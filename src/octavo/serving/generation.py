@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from octavo.engine.failures import error_of
 from octavo.engine.grammars import grammar_limits
+from octavo.engine.live import Taker
 from octavo.engine.types import BACKGROUND_PRIORITY, Delta, Request, TokenLogprobs
 from octavo.errors import OctavoError
 from octavo.serving.context import Serving, chosen_adapter, in_background
 from octavo.serving.errors import ApiError, translate
 from octavo.serving.request_timer import RequestTimer
+from octavo.serving.shortcut import Shortcut
 from octavo.serving.terms import current_terms
 
 MAX_BEHIND = 64  # batches of several prompts that wait for one reader, besides each prompt's own
@@ -39,6 +41,7 @@ class Generation:
         self.num_reasoning_tokens = 0  # of num_output_tokens; counted by Reply
         self.prompt_logprobs: dict[int, list[TokenLogprobs | None]] = {}  # by prompt, once known
         self.one_by_one = False  # whether a batch holds one delta only, for exact counts with each
+        self.shortcut: Shortcut | None = None  # past `batches`, for plain deltas of a lone choice
         self._n = requests[0].params.n
         self._open = set(range(self.num_choices))
         self._is_cut = False  # whether a choice was ended before its end
@@ -153,13 +156,28 @@ class Generation:
         request, first = self.requests[place], place * self._n
         timer = RequestTimer(self._serving.metrics, request)
         try:
-            async with aclosing(self._serving.client.batches(request)) as batches:
+            taker = self._taker(timer) if self.num_choices == 1 else None
+            async with aclosing(self._serving.client.batches(request, taker)) as batches:
                 async for deltas in batches:
                     for delta in deltas:
                         timer.saw(delta)
                     yield [(first + delta.index, delta) for delta in deltas]
         finally:
             timer.end()
+
+    def _taker(self, timer: RequestTimer) -> Taker:
+        """Counts and shows what may take the shortcut."""
+
+        def take(delta: Delta) -> bool:
+            shortcut = self.shortcut
+            if shortcut is None or not shortcut.is_open:
+                return False
+            timer.saw(delta)
+            self.num_output_tokens += len(delta.token_ids)
+            shortcut.show(delta)
+            return True
+
+        return take
 
 
 def _failure(delta: Delta) -> Exception | None:

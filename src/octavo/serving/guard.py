@@ -14,14 +14,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from octavo.serving.http_metrics import HttpMetrics
 from octavo.serving.options import ClientLimits
+from octavo.serving.shortcut import CONNECTION
 
 RESERVE = 32  # connections above the limit that are still heard, for probes: see Observer
 MAX_UNWANTED = 16 * 2**20  # bytes of a body that still come after its request was refused
 
 
-def guarded(limits: ClientLimits, counts: HttpMetrics) -> type[H11Protocol]:
-    """uvicorn's protocol with these limits."""
-    return type("Guarded", (GuardedProtocol,), {"limits": limits, "counts": counts})
+def guarded(limits: ClientLimits, counts: HttpMetrics, open_way: bool = False) -> type[H11Protocol]:
+    """uvicorn's protocol with these limits. open_way: bodies come from the application as its
+    routes send them, so that a Channel may take their place."""
+    fields = {"limits": limits, "counts": counts, "open_way": open_way}
+    return type("Guarded", (GuardedProtocol,), fields)
 
 
 class GuardedProtocol(H11Protocol):
@@ -29,6 +32,7 @@ class GuardedProtocol(H11Protocol):
 
     limits: ClientLimits
     counts: HttpMetrics
+    open_way: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,6 +54,8 @@ class GuardedProtocol(H11Protocol):
             return
         if number > limit:
             self.app_state = {**self.app_state, "crowded": True}
+        if self.open_way:
+            self.app_state = {**self.app_state, CONNECTION: self}
         self._head_timer = self._after(self.limits.header_timeout_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:

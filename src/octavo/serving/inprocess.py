@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from octavo.engine import AsyncEngine, EngineStats
+from octavo.engine.live import Taker
 from octavo.engine.messages import Ready, ready
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProgress, EngineState
@@ -33,8 +34,10 @@ class LocalClient:
         """The model's path on this machine."""
         return self._path
 
-    async def batches(self, request: Request) -> AsyncGenerator[list[Delta]]:
-        """Deltas of a request; closing the generator aborts it."""
+    async def batches(
+        self, request: Request, taker: Taker | None = None
+    ) -> AsyncGenerator[list[Delta]]:
+        """Deltas of a request; closing the generator aborts it. taker: gets none."""
         async with aclosing(self._engine.stream(request)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 yield [delta]

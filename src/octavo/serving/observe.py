@@ -162,8 +162,9 @@ class _Exchange:
     def _note(self) -> None:
         record, status = self._record, self._status or CLIENT_GONE
         duration_s = time.monotonic() - record.began_s
+        out_bytes = self._out_bytes + record.shortcut_bytes
         self._observer.metrics.http.answered(
-            record.method, self._route(), status, duration_s, self._in_bytes, self._out_bytes
+            record.method, self._route(), status, duration_s, self._in_bytes, out_bytes
         )
         quiet = status < 500 and (record.path == "/" or record.path.startswith(QUIET))
         level = logging.DEBUG if quiet else logging.INFO

@@ -23,7 +23,7 @@ class RequestRecord:
     """request_id: the client's X-Request-Id or one made here. tenant: the name of the API key.
     model: as asked for. trace_id: of the trace that it is part of, if there is one. client_gone:
     before the answer was whole. asked_for_timings: by the caller; wants_timings: by the caller or
-    the server's options."""
+    the server's options. shortcut_bytes: of the answer that passed no layer."""
 
     request_id: str
     method: str = ""
@@ -36,6 +36,7 @@ class RequestRecord:
     began_s: float = field(default_factory=time.monotonic)
     runs: list[Timings] = field(default_factory=list)
     client_gone: bool = False
+    shortcut_bytes: int = 0
     over: bool = False
 
     def add(self, run: Timings) -> None:

@@ -71,6 +71,11 @@ class Reply:
         """The engine request's id."""
         return self.generation.requests[0].request_id
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether a choice may end while its engine request goes on."""
+        return self._single_call
+
     async def deltas(self) -> AsyncGenerator[ReplyDelta]:
         """As they come. Errors are ApiErrors. Closing aborts what still runs."""
         async with aclosing(self.generation.deltas()) as deltas:

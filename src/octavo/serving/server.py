@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from octavo import logs
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
-from octavo.serving.app import create_app
+from octavo.serving.app import create_app, passes_bodies
 from octavo.serving.context import Serving
 from octavo.serving.drain import DrainingServer
 from octavo.serving.guard import guarded
@@ -87,7 +87,7 @@ def uvicorn_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     serving: Serving = app.state.serving
     config = uvicorn.Config(
         app,
-        http=guarded(options.limits, serving.metrics.http),
+        http=guarded(options.limits, serving.metrics.http, passes_bodies(app)),
         ws="none",
         log_config=None,
         timeout_graceful_shutdown=options.shutdown_timeout_s,

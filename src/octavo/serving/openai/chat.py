@@ -89,6 +89,23 @@ class ChatFormat:
         if cut is not None:
             yield from self._extras.chunks(cut, self._chunks(cut))
 
+    def plain(self, text: str) -> dict[str, Any] | None:
+        """The choice of a chunk that has nothing but a text."""
+        if self._wants_logprobs or self._extras.wants_ids or self._reply.may_end_early:
+            return None
+        return _chunk(0, {"content": text})
+
+    def briefly(self, delta: Delta) -> str | Iterable[dict[str, Any]]:
+        """The text of a chunk that is `plain`, or choices of others."""
+        cut = self._reply.cut(0, delta)
+        if cut is None:
+            return ()
+        match cut.parts:
+            case [TextPart(text)]:
+                return text
+            case _:
+                return self._chunks(cut)
+
     def _chunks(self, delta: ReplyDelta) -> Iterable[dict[str, Any]]:
         logprobs = self._logprobs(delta.raw.logprobs or [])
         shown = [found for part in delta.parts if (found := self._shown(part))]

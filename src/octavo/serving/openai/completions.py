@@ -105,6 +105,17 @@ class CompletionFormat:
         shown = self._chunk(index, delta)
         return [shown] if shown["text"] or shown["finish_reason"] or delta.token_ids else ()
 
+    def plain(self, text: str) -> dict[str, Any] | None:
+        """The choice of a chunk that has nothing but a text."""
+        is_plain = self._generates and self._num_top is None and self._num_scores is None
+        if not is_plain or self._returns_ids:
+            return None
+        return self._choice(0, Choice(text), 0, with_prompt=False)
+
+    def briefly(self, delta: Delta) -> str | Iterable[dict[str, Any]]:
+        """The text of a chunk that is `plain`, or nothing."""
+        return delta.text if delta.text or delta.token_ids else ()
+
     def _chunk(self, index: int, delta: Delta) -> dict[str, Any]:
         choice = Choice()
         choice.add(delta)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from octavo.serving.generation import Generation
 from octavo.serving.json import encode
 from octavo.serving.openai.usage import usage
 from octavo.serving.record import add_timings, asked_for_timings
+from octavo.serving.shortcut import Shortcut
 
 DONE = b"data: [DONE]\n\n"
 
@@ -33,6 +35,16 @@ class ChunkWriter(Protocol):
         """The choices of the next delta, one a chunk."""
         ...
 
+    def plain(self, text: str) -> dict[str, Any] | None:
+        """The choice of a chunk that has nothing but a text, once the answer has begun; None where
+        chunks have more."""
+        ...
+
+    def briefly(self, delta: Delta) -> str | Iterable[dict[str, Any]]:
+        """What `choices` says of a lone choice's next delta that ends nothing, or the text of its
+        only chunk if that is `plain`."""
+        ...
+
 
 async def event_stream(
     writer: ChunkWriter, wants_usage: bool, running_usage: bool = False
@@ -43,6 +55,8 @@ async def event_stream(
     shared = {**writer.head, **({"usage": None} if wants_usage else {})}
     opened, generation = False, writer.generation
     generation.one_by_one = running_usage
+    if not running_usage and (event := _brief_event(writer, shared)) is not None:
+        generation.shortcut = Shortcut(event)
     async with aclosing(generation.batches()) as batches:
         try:
             async for batch in batches:
@@ -66,6 +80,23 @@ async def event_stream(
         counts = usage(generation) if wants_usage else None
         yield sse(add_timings({**writer.head, "choices": [], "usage": counts}))
     yield DONE
+
+
+def _brief_event(writer: ChunkWriter, shared: dict[str, Any]) -> Callable[[Delta], bytes] | None:
+    """Writes the events of deltas in the middle of an answer, all but a text written beforehand."""
+    mark = uuid.uuid4().hex
+    choice = writer.plain(mark)
+    if choice is None:
+        return None
+    before, after = sse({**shared, "choices": [choice]}).split(encode(mark))
+
+    def event(delta: Delta) -> bytes:
+        found = writer.briefly(delta)
+        if isinstance(found, str):
+            return before + encode(found) + after
+        return b"".join([sse({**shared, "choices": [choice]}) for choice in found])
+
+    return event
 
 
 def sse(value: Any) -> bytes:

@@ -15,7 +15,7 @@ class ChatExtras:
 
     def __init__(self, body: SamplingFields, reply: Reply) -> None:
         self._reply = reply
-        self._wants_ids = bool(body.return_token_ids)
+        self.wants_ids = bool(body.return_token_ids)
         self._num_scores = body.prompt_logprobs
         self._opened = False
 
@@ -27,7 +27,7 @@ class ChatExtras:
         self, delta: ReplyDelta, choices: Iterable[dict[str, Any]]
     ) -> Iterable[dict[str, Any]]:
         """The choices of a delta's chunks; the first one has the delta's token ids."""
-        if not self._wants_ids:
+        if not self.wants_ids:
             return choices
         empty = {"index": delta.index, "delta": {}, "logprobs": None, "finish_reason": None}
         first, *rest = list(choices) or [empty]
@@ -39,7 +39,7 @@ class ChatExtras:
 
     def whole(self, answer: dict[str, Any], choices: list[ReplyChoice]) -> dict[str, Any]:
         """The whole answer."""
-        if self._wants_ids:
+        if self.wants_ids:
             answer["prompt_token_ids"] = self._prompt_ids
             for shown, choice in zip(answer["choices"], choices, strict=True):
                 shown["token_ids"] = choice.token_ids

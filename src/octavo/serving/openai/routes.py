@@ -91,4 +91,5 @@ async def _answer(
         whole = await unless_gone(request.receive, format.whole())
         return JsonResponse(add_timings(whole))
     events = event_stream(format, body.wants_usage, body.wants_running_usage)
-    return EventStream(await primed(request.receive, events))
+    first = await primed(request.receive, events)
+    return EventStream(first, shortcut=format.generation.shortcut)
