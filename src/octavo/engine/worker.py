@@ -8,6 +8,7 @@ parent is gone.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import logging
 import os
@@ -109,6 +110,8 @@ class Worker:
     def serve(self) -> None:
         """Step while there is work, sleep while there is none, return on Shutdown."""
         engine, link = self._engine, self._link
+        gc.collect()
+        gc.freeze()  # modules and tokenizer stay; to look through them would hold up a step
         link.send(m.ready(engine.config, engine.options, engine.plan))
         while self._take_commands():
             if engine.has_work():

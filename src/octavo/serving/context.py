@@ -112,6 +112,11 @@ class Serving:
         await self.client.start()
         self._task = asyncio.create_task(self._load_tokenizer(), name="tokenizer")
 
+    async def wait_tokenizer(self) -> None:
+        """Return when the tokenizer is loaded, or cannot be."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
     async def close(self) -> None:
         """Stop everything."""
         if self._task is not None:
