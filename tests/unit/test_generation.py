@@ -26,7 +26,7 @@ ENDED: list[tuple[str, int]] = []
 def generation(batches: list[list[Delta]], n: int = 1) -> Generation:
     """Of a client that has these to say."""
 
-    async def say(request: Request) -> AsyncGenerator[list[Delta]]:
+    async def say(request: Request, taker: object) -> AsyncGenerator[list[Delta]]:
         for batch in batches:
             yield batch
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from octavo.bench.load.prompts import Prompt
 from octavo.bench.load.results import RequestRecord
+from octavo.bench.load.wire import Headers, Wire
 from octavo.errors import OctavoError
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
 
 MAX_LINE = 2**20
 Clock = Callable[[], float]
@@ -64,17 +62,15 @@ class Target:
         return {"model": self.model, **asks, **length, **stream, "temperature": 0, **self.extra}
 
 
-async def find_model(session: ClientSession, target: Target) -> str:
+async def find_model(wire: Wire, target: Target) -> str:
     """The first model the server lists. Raises OctavoError if it lists none."""
-    from aiohttp import ClientError
-
     address = f"{target.base}/models"
+    reader = _Whole()
     try:
-        async with session.get(address, headers=target.all_headers()) as response:
-            text = await response.text()
-            found = msgspec.json.decode(text)
-            return str(found["data"][0]["id"])
-    except (ClientError, OSError, msgspec.DecodeError, KeyError, IndexError, TypeError) as error:
+        await wire.send("GET", address, target.all_headers(), b"", reader)
+        found = msgspec.json.decode(b"".join(reader.parts))
+        return str(found["data"][0]["id"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise OctavoError(
             f"bench: {address} does not list a model ({type(error).__name__}: {error});"
             " is the server up? --model names one without asking"
@@ -82,71 +78,96 @@ async def find_model(session: ClientSession, target: Target) -> str:
 
 
 async def ask(
-    session: ClientSession, target: Target, prompt: Prompt, now: Clock, sent_s: float
+    wire: Wire, target: Target, prompt: Prompt, now: Clock, sent_s: float
 ) -> RequestRecord:
     """Send one request and read its answer to the end. Never raises: a failure is in the record."""
-    from aiohttp import ClientError
-
     record = RequestRecord(sent_s)
+    headers = {"Content-Type": "application/json", **target.all_headers()}
+    body = msgspec.json.encode(target.body(prompt))
+    reader = _Events(record, now)
     try:
-        async with (
-            asyncio.timeout(target.timeout_s),
-            session.post(
-                target.path,
-                data=msgspec.json.encode(target.body(prompt)),
-                headers={"Content-Type": "application/json", **target.all_headers()},
-            ) as response,
-        ):
-            await _read(response, record, now)
+        async with asyncio.timeout(target.timeout_s):
+            await wire.send("POST", target.path, headers, body, reader)
+        reader.end()
     except TimeoutError:
         record.error = "timeout"
-    except (ClientError, OSError, ValueError) as error:
-        record.error = type(error).__name__
+    except (OSError, ValueError) as error:
+        record.error = record.error or type(error).__name__
     record.end_s = now()
     return record
 
 
-async def _read(response: ClientResponse, record: RequestRecord, now: Clock) -> None:
-    if response.status != 200:
-        record.error = f"HTTP {response.status}"
-        record.retry_after = "Retry-After" in response.headers
-        await response.read()
-        return
-    done = False
-    rest = b""
-    async for data in response.content.iter_any():
-        moment = now()
-        *lines, rest = (rest + data).split(b"\n")
+class _Whole:
+    """Keeps an answer."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def head(self, status: int, headers: Headers) -> None:
+        """The body says what went wrong, or does not parse."""
+
+    def data(self, data: bytes) -> None:
+        """A part."""
+        self.parts.append(data)
+
+
+class _Events:
+    """Writes into a record what a stream of events says, with the moments of its coming."""
+
+    def __init__(self, record: RequestRecord, now: Clock) -> None:
+        self._record, self._now = record, now
+        self._rest = b""  # of a line whose end has not come
+        self._done = self._refused = False
+
+    def head(self, status: int, headers: Headers) -> None:
+        """How it begins."""
+        if status != 200:
+            self._refused = True
+            self._record.error = f"HTTP {status}"
+            self._record.retry_after = "retry-after" in headers
+
+    def data(self, data: bytes) -> None:
+        """Some events, or parts of them."""
+        if self._refused:
+            return
+        moment = self._now()
+        *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(b"data: [DONE]"):
-                done = True
+                self._done = True
             elif line.startswith(b"data:"):
-                _take(line[5:], record, moment)
-        if len(rest) > MAX_LINE:
+                self._take(line[5:], moment)
+        if len(self._rest) > MAX_LINE:
+            self._record.error = "malformed event"
+            raise ValueError("an event has no end")
+
+    def end(self) -> None:
+        """All has come."""
+        record = self._record
+        if not (self._done or self._refused) and record.error is None:
+            record.error = "cut off"
+        if record.output_tokens == 0:  # a server without usage
+            record.output_tokens = len(record.piece_times_s)
+
+    def _take(self, data: bytes, moment: float) -> None:
+        """One event."""
+        record = self._record
+        try:
+            event = _EVENT.decode(data)
+        except msgspec.DecodeError:
             record.error = "malformed event"
             return
-    if not done and record.error is None:
-        record.error = "cut off"
-    if record.output_tokens == 0:  # a server without usage
-        record.output_tokens = len(record.piece_times_s)
-
-
-def _take(data: bytes, record: RequestRecord, moment: float) -> None:
-    """One event."""
-    try:
-        event = _EVENT.decode(data)
-    except msgspec.DecodeError:
-        record.error = "malformed event"
-        return
-    if event.error is not None:
-        record.error = "error event"
-    if any(choice.shows for choice in event.choices):
-        record.piece_times_s.append(moment)
-    if event.usage is not None:
-        record.prompt_tokens = event.usage.prompt_tokens
-        record.output_tokens = event.usage.completion_tokens
-        details = event.usage.prompt_tokens_details
-        record.cached_tokens = (details.cached_tokens or 0) if details else 0
+        if event.error is not None:
+            record.error = "error event"
+        for choice in event.choices:
+            if choice.shows:
+                record.piece_times_s.append(moment)
+                break
+        if event.usage is not None:
+            record.prompt_tokens = event.usage.prompt_tokens
+            record.output_tokens = event.usage.completion_tokens
+            details = event.usage.prompt_tokens_details
+            record.cached_tokens = (details.cached_tokens or 0) if details else 0
 
 
 class _Piece(msgspec.Struct):

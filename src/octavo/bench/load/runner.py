@@ -6,17 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from octavo.bench.load.arrivals import ClosedLoop, OpenLoop, Trace
 from octavo.bench.load.client import Target, ask, find_model
 from octavo.bench.load.prompts import Prompt, PromptMix
 from octavo.bench.load.results import LoadResult, RequestRecord, Slo
+from octavo.bench.load.wire import Wire
 from octavo.errors import OctavoError
-
-if TYPE_CHECKING:
-    from aiohttp import ClientSession
 
 Load = ClosedLoop | OpenLoop | Trace
 
@@ -39,26 +37,17 @@ def bench_server(
     warmup: requests sent one by one before the clock starts. on_record: called after each answer.
     Raises OctavoError if the server lists no model or no warm-up request is answered.
     """
-    try:
-        import aiohttp
-    except ImportError:
-        raise OctavoError(
-            "bench: `octavo bench serve` needs aiohttp; pip install 'octavo[bench]'"
-        ) from None
+    if find_spec("httptools") is None:
+        message = "`octavo bench serve` needs httptools; pip install 'octavo[bench]'"
+        raise OctavoError(f"bench: {message}")
 
     async def run() -> tuple[list[RequestRecord], float]:
-        # A connection a request: some servers close kept ones just when they are used again.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        quiet = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=quiet, read_bufsize=2**18
-        ) as session:
-            found = target
-            if not found.model:
-                found = replace(target, model=await find_model(session, target))
-            sender = _Sender(session, found, on_record)
-            await sender.warm_up(mix, warmup)
-            return await sender.run(load, mix, num_requests, duration_s)
+        wire, found = Wire(), target
+        if not found.model:
+            found = replace(target, model=await find_model(wire, target))
+        sender = _Sender(wire, found, on_record)
+        await sender.warm_up(mix, warmup)
+        return await sender.run(load, mix, num_requests, duration_s)
 
     records, wall_s = asyncio.run(run())
     if not records:
@@ -72,11 +61,11 @@ def bench_server(
 class _Sender:
     def __init__(
         self,
-        session: ClientSession,
+        wire: Wire,
         target: Target,
         on_record: Callable[[RequestRecord], None] | None,
     ) -> None:
-        self._session, self._target, self._on_record = session, target, on_record
+        self._wire, self._target, self._on_record = wire, target, on_record
         self._records: list[RequestRecord] = []
         self._start = 0.0
 
@@ -85,7 +74,7 @@ class _Sender:
         prompts = replace(mix, seed=mix.seed + 1_000_003).prompts()
         last = None
         for prompt in islice(prompts, count):
-            last = await ask(self._session, self._target, prompt, time.perf_counter, 0.0)
+            last = await ask(self._wire, self._target, prompt, time.perf_counter, 0.0)
         if last is not None and not last.good:
             raise OctavoError(
                 f"bench: {self._target.path} does not answer: {last.error or 'empty answer'}"
@@ -124,7 +113,7 @@ class _Sender:
                 group.create_task(self._send(prompt, moment))
 
     async def _send(self, prompt: Prompt, moment: float) -> None:
-        record = await ask(self._session, self._target, prompt, self._now, moment)
+        record = await ask(self._wire, self._target, prompt, self._now, moment)
         self._records.append(record)
         if self._on_record is not None:
             self._on_record(record)
