@@ -138,6 +138,43 @@ async def test_fail_wakes_the_reader() -> None:
         await task
 
 
+async def test_a_taker_gets_what_comes_while_its_reader_waits() -> None:
+    stream, taken, open_to = live(), list[str](), 2
+
+    def taker(found: Delta) -> bool:
+        if len(taken) == open_to:
+            return False
+        taken.append(found.text)
+        return True
+
+    assert not stream.passes(delta("nobody waits"))
+    task = asyncio.ensure_future(stream.take(taker))
+    await asyncio.sleep(0)
+    assert [stream.passes(delta(text)) for text in "abc"] == [True, True, False]
+    taken.clear()  # it would take more, but the reader has to have "c" first
+    assert not stream.passes(delta("d"))
+    stream.deliver([delta("c"), delta("d")])
+    assert [d.text for d in await task] == ["c", "d"]
+    assert taken == []
+    resumption = stream.resumed().resumption
+    assert resumption is not None
+    assert resumption.outputs == [[1] * 4]
+
+
+async def test_a_taker_gets_no_end_and_its_error_is_the_readers() -> None:
+    def taker(found: Delta) -> bool:
+        raise ValueError(found.text)
+
+    stream = live()
+    task = asyncio.ensure_future(stream.take(taker))
+    await asyncio.sleep(0)
+    assert not stream.passes(delta("the end", reason="stop"))
+    assert stream.passes(delta("a bug"))
+    with pytest.raises(ValueError, match="a bug"):
+        await task
+    assert stream.over
+
+
 def test_bad_supervision_names_the_field() -> None:
     with pytest.raises(InvalidParameterError, match="hang_timeout_s"):
         Supervision(hang_timeout_s=0)

@@ -78,8 +78,9 @@ async def event_stream(
             return
     if wants_usage or asked_for_timings():
         counts = usage(generation) if wants_usage else None
-        yield sse(add_timings({**writer.head, "choices": [], "usage": counts}))
-    yield DONE
+        yield sse(add_timings({**writer.head, "choices": [], "usage": counts})) + DONE
+    else:
+        yield DONE
 
 
 def _brief_event(writer: ChunkWriter, shared: dict[str, Any]) -> Callable[[Delta], bytes] | None:
