@@ -56,6 +56,13 @@ bool has_amx() {
 #endif
 }
 
+// Tiles of bf16, and float16: leaf 7, bits 22 and 23 of edx.
+bool has_amxbf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_amxbf16_kernels() && has_amx() &&
+         __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 3) == 3;
+}
+
 // AVX-VNNI: leaf 7, subleaf 1, bit 4 of eax. The compilers in use do not all know its name.
 bool has_avxvnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -72,7 +79,8 @@ const KernelTable& vnni256_kernels() {
 }
 
 // Best first.
-constexpr InstructionSet kSets[] = {{"amx", has_amx, amx_kernels},
+constexpr InstructionSet kSets[] = {{"amxbf16", has_amxbf16, amxbf16_kernels},
+                                    {"amx", has_amx, amx_kernels},
                                     {"avx512", has_avx512, avx512_kernels},
                                     {"avxvnni", has_vnni256, vnni256_kernels},
                                     {"avx2", has_avx2, avx2_kernels},

@@ -89,6 +89,19 @@ struct ExpandedKernels {
   void (*close)() = nullptr;
 };
 
+// Rows [row_begin, row_end) by panels [panel_begin, panel_end): the arguments of linear_q8.
+struct ProductArgs {
+  const PanelMatrix& matrix;
+  const QuantizedRows& x;
+  int64_t row_begin;
+  int64_t row_end;
+  int64_t panel_begin;
+  int64_t panel_end;
+  float* out;
+  int64_t ldo;
+  const PanelStream& next;
+};
+
 struct KernelTable {
   const char* isa;
   int quant_rows;      // most activation rows of a quantized tile
@@ -109,6 +122,12 @@ struct KernelTable {
   // at a time is best.
   void (*quantize_run)(const float* x, int64_t groups, uint8_t* q, uint8_t* terms,
                        size_t stride) = nullptr;
+  // Sets that multiply in bf16: whole products (null: the tiles above), a group of 32 as they read
+  // it, what a panel has behind its groups, and the writing of that.
+  void (*product)(const ProductArgs&) = nullptr;
+  void (*round_group)(const float* x, uint8_t* out) = nullptr;
+  size_t trailer_bytes = 0;
+  void (*finish_panel)(const PanelMatrix& matrix, uint8_t* panel) = nullptr;
   // For benchmarks: runs about `loops` times some of the set's best multiply-adds of int8 by
   // weights of `bits` bits (4, 5, 6, 8) in registers, exact to 32 bits, and returns the number of
   // multiplications and additions done.
@@ -144,6 +163,8 @@ const KernelTable& avxvnni_kernels();   // vpdpbusd on 256 bits, of AVX-VNNI
 const KernelTable& avx512vl_kernels();  // the same, of AVX-512 VNNI and VL
 const KernelTable& avx512_kernels();
 const KernelTable& amx_kernels();
+const KernelTable& amxbf16_kernels();  // has no table where the compiler cannot make one
+bool has_amxbf16_kernels();
 // Whether tiles multiply bf16 pairs too.
 bool has_amx_bf16();
 const KernelTable& neon_kernels();

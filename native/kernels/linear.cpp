@@ -1,7 +1,9 @@
 // Products and quantization above the instruction sets: which tile comes when.
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
+#include "kernels/bf16_rows.h"
 #include "kernels/kernel_table.h"
 #include "kernels/panel.h"
 
@@ -160,12 +162,31 @@ struct QuantProduct {
   }
 };
 
+// quantize_groups, to bf16.
+void round_groups(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
+                  int64_t group_begin, int64_t group_end) {
+  uint8_t* to = out.elements(row, group_begin);
+  for (int64_t g = group_begin; g < group_end; ++g, to += out.group_stride()) {
+    if ((g + 1) * kGroup <= out.k) {
+      table.round_group(x + g * kGroup, to);
+    } else {
+      float padded[kGroup] = {};
+      std::copy(x + g * kGroup, x + out.k, padded);
+      table.round_group(padded, to);
+    }
+  }
+}
+
 }  // namespace
 
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                const PanelStream& next) {
   const KernelTable& table = kernels();
+  if (table.product != nullptr) {
+    table.product({matrix, x, row_begin, row_end, panel_begin, panel_end, out, ldo, next});
+    return;
+  }
   const QuantProduct product{table,       matrix,    x,   row_begin, row_end,
                              panel_begin, panel_end, out, ldo,       next};
   const auto kernels = table.expanded == nullptr
@@ -203,6 +224,7 @@ void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t gr
   if (group_begin >= group_end) return;
   const KernelTable& table = kernels();
   const size_t stride = out.group_stride();
+  if (out.bf16) return round_groups(table, x, out, row, group_begin, group_end);
   auto* q = reinterpret_cast<uint8_t*>(out.q(row, group_begin));
   auto* terms = reinterpret_cast<uint8_t*>(out.terms(row, group_begin));
   const auto one = [&](const float* source) {
@@ -222,6 +244,27 @@ void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t gr
   float padded[kGroup] = {};
   std::copy(x + g * kGroup, x + out.k, padded);
   one(padded);
+}
+
+void QuantizedRows::copy_row(int64_t to, const QuantizedRows& from, int64_t row) const {
+  for (int64_t g = 0; g < groups; ++g) {
+    std::memcpy(elements(to, g), from.elements(row, g), element_bytes());
+    if (!bf16) *terms(to, g) = *from.terms(row, g);
+  }
+}
+
+void QuantizedRows::read_row(int64_t row, float* x) const {
+  for (int64_t g = 0; g < groups; ++g) {
+    float group[kGroup];
+    if (bf16) {
+      read_bf16_group(elements(row, g), group);
+    } else {
+      const int8_t* of = q(row, g);
+      const float scale = terms(row, g)->scale;
+      for (int i = 0; i < kGroup; ++i) group[i] = scale * static_cast<float>(of[i]);
+    }
+    std::copy_n(group, std::min<int64_t>(kGroup, k - g * kGroup), x + g * kGroup);
+  }
 }
 
 }  // namespace octavo

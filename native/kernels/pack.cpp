@@ -9,6 +9,7 @@
 #include "kernels/file_type.h"
 #include "kernels/format.h"
 #include "kernels/half.h"
+#include "kernels/kernel_table.h"
 #include "kernels/panel.h"
 
 namespace octavo {
@@ -234,11 +235,13 @@ void pack_one(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* 
 void pack_panels(const PanelMatrix& matrix, const uint8_t* rows, int64_t begin, int64_t end,
                  uint8_t* dst) {
   const size_t row_bytes = source_row_bytes(matrix.file, matrix.k);
+  const auto finish = is_float(matrix.layout) ? nullptr : kernels().finish_panel;
   for (int64_t p = begin; p < end; ++p) {
     const int64_t first = p * kPanelRows;
     const int num_rows = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - first));
-    pack_one(matrix, rows + static_cast<size_t>(first) * row_bytes, num_rows,
-             dst + static_cast<size_t>(p) * matrix.panel_bytes);
+    uint8_t* panel = dst + static_cast<size_t>(p) * matrix.panel_bytes;
+    pack_one(matrix, rows + static_cast<size_t>(first) * row_bytes, num_rows, panel);
+    if (finish != nullptr) finish(matrix, panel);
   }
 }
 

@@ -114,10 +114,11 @@ size_t source_row_bytes(SourceType file, int64_t k);
 // Reads row `row` back as float32 (the embedding look-up on a tied table).
 void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);
 
-// Activations: int8 with one scale per group of 32, in tiles of up to 16 rows that one pass over
-// the weights serves. A tile holds, group after group, the 32 bytes of each of its rows, then the
-// Terms of each of its rows: a product reads it front to back through two pointers. K is padded to
-// a multiple of 32 with zeros.
+// Activations, in tiles of up to 16 rows that one pass over the weights serves; K is padded to a
+// multiple of 32 with zeros. Most instruction sets have them as int8 with one scale per group of
+// 32: a tile holds, group after group, the 32 bytes of each of its rows, then the Terms of each of
+// its rows, and a product reads it front to back through two pointers. Sets that multiply bfloat16
+// have the 64 bytes of each row, group after group, and no terms (bf16_rows.h).
 struct QuantizedRows {
   struct Terms {
     float scale;            // x ~ scale * q
@@ -131,6 +132,7 @@ struct QuantizedRows {
   int64_t rows = 0;
   int64_t groups = 0;       // ceil(k / 32)
   int tile = 0;             // rows of a tile, <= kMaxTile; the last tile may be part filled
+  bool bf16 = false;
   uint8_t* data = nullptr;  // not owned
 
   static size_t bytes(int64_t rows, int64_t k);
@@ -138,16 +140,23 @@ struct QuantizedRows {
   static size_t exact_bytes(int64_t rows, int64_t k);
   // The most that exact_bytes of parts of these rows add up to.
   static size_t most_bytes(int64_t rows, int64_t k);
-  static constexpr size_t kBeyond = kMaxTile * kGroup;
+  static constexpr size_t kBeyond = kMaxTile * kGroup * 2;
   // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
   // of rows about to be multiplied: the tile size is chosen so that the tiles come out even,
   // and as the instruction set in use likes them.
   static QuantizedRows in(void* memory, int64_t rows, int64_t k);
 
-  size_t group_stride() const { return static_cast<size_t>(tile) * (kGroup + sizeof(Terms)); }
+  // Bytes of a row's group: its elements, and those with its terms.
+  size_t element_bytes() const { return bf16 ? 2 * kGroup : kGroup; }
+  size_t row_bytes() const { return element_bytes() + (bf16 ? 0 : sizeof(Terms)); }
+  size_t group_stride() const { return static_cast<size_t>(tile) * row_bytes(); }
   size_t tile_stride() const { return static_cast<size_t>(groups) * group_stride(); }
+  uint8_t* elements(int64_t row, int64_t group) const {
+    return record(row / tile, group) + static_cast<size_t>(row % tile) * element_bytes();
+  }
+  // The elements, and the terms, of rows that are not bf16.
   int8_t* q(int64_t row, int64_t group) const {
-    return reinterpret_cast<int8_t*>(record(row / tile, group) + (row % tile) * kGroup);
+    return reinterpret_cast<int8_t*>(elements(row, group));
   }
   Terms* terms(int64_t row, int64_t group) const {
     return reinterpret_cast<Terms*>(record(row / tile, group) + tile * kGroup) + row % tile;
@@ -157,6 +166,10 @@ struct QuantizedRows {
     return data + static_cast<size_t>(of_tile) * tile_stride() +
            static_cast<size_t>(group) * group_stride();
   }
+  // Row `to` becomes row `row` of `from`, of the same K.
+  void copy_row(int64_t to, const QuantizedRows& from, int64_t row) const;
+  // Row `row` as the products see it: x[k].
+  void read_row(int64_t row, float* x) const;
 };
 
 // Quantizes x[groups begin..end of one row]; x points at the row's first element. A group that
@@ -182,7 +195,7 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
-// The instruction set in use: "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA
+// The instruction set in use: "amxbf16", "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA
 // lowers it (for tests).
 const char* active_isa();
 

@@ -73,7 +73,7 @@ PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
   m.num_panels = (n + kPanelRows - 1) / kPanelRows;
   const bool quantized = with_format(m.source, [&]<SourceType S>() {
     m.layout = Format<S>::kLayout;
-    m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64);
+    m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64) + kernels().trailer_bytes;
   });
   if (quantized) return m;
   if (m.source == SourceType::kE5M2) {
@@ -102,7 +102,7 @@ size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
   // elements of a whole tile where there are fewer rows.
   const size_t groups = static_cast<size_t>((k + kGroup - 1) / kGroup);
   return round_up(
-      static_cast<size_t>(rows + kMaxTile) * groups * (kGroup + sizeof(Terms)) + kBeyond, 64);
+      static_cast<size_t>(rows + kMaxTile) * groups * in(nullptr, 1, k).row_bytes() + kBeyond, 64);
 }
 
 size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k) {
@@ -122,6 +122,7 @@ QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
   x.rows = rows;
   x.groups = (k + kGroup - 1) / kGroup;
   x.tile = static_cast<int>(even_tile(rows, kernels().tile_rows));
+  x.bf16 = kernels().round_group != nullptr;
   x.data = static_cast<uint8_t*>(memory);
   return x;
 }

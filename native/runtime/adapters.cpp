@@ -37,16 +37,6 @@ void append(std::vector<AdapterRun>& runs, int64_t begin, int64_t end, const Ada
   }
 }
 
-// Row `row` of quantized activations, as the products see it.
-void dequantize_row(const QuantizedRows& x, int64_t row, float* out) {
-  for (int64_t g = 0; g < x.groups; ++g) {
-    const int8_t* q = x.q(row, g);
-    const float scale = x.terms(row, g)->scale;
-    const int64_t n = std::min<int64_t>(kGroup, x.k - g * kGroup);
-    for (int64_t i = 0; i < n; ++i) out[g * kGroup + i] = scale * static_cast<float>(q[i]);
-  }
-}
-
 class LowRankDown : public Instruction {
  public:
   explicit LowRankDown(LowRankSpec spec) : s_(std::move(spec)) {}
@@ -82,7 +72,7 @@ class LowRankDown : public Instruction {
       ldx = in.width;
     } else {
       for (int64_t r = 0; r < rows; ++r) {
-        dequantize_row(in.q8, i.begin + r, scratch.tile + r * k);
+        in.q8.read_row(i.begin + r, scratch.tile + r * k);
       }
     }
     float* out = ctx.adapters->down(i.begin, i.place);

@@ -98,11 +98,7 @@ class Gather : public Instruction {
       std::copy_n(from.f32 + row * width, width, reinterpret_cast<float*>(memory) + to * width);
       return;
     }
-    const QuantizedRows rows = QuantizedRows::in(memory, e.count, width);
-    for (int64_t g = 0; g < rows.groups; ++g) {
-      std::memcpy(rows.q(to, g), from.q8.q(row, g), kGroup);
-      *rows.terms(to, g) = *from.q8.terms(row, g);
-    }
+    QuantizedRows::in(memory, e.count, width).copy_row(to, from.q8, row);
   }
 
   void reorder(const Buffer& from, int64_t row, const ExpertRows& e, int64_t to, uint8_t* memory,

@@ -20,7 +20,7 @@ extern const RuntimeKernels kernels_neon;
 const RuntimeKernels& runtime_kernels() {
 #if defined(__x86_64__)
   const char* isa = active_isa();
-  const bool tiles = std::strcmp(isa, "amx") == 0;
+  const bool tiles = std::strncmp(isa, "amx", 3) == 0;  // amx, amxbf16
   if (tiles && __builtin_cpu_supports("avx512bf16") && has_amx_bf16()) return kernels_amx;
   if (tiles || std::strcmp(isa, "avx512") == 0) {
     return __builtin_cpu_supports("avx512bf16") ? kernels_avx512_bf16 : kernels_avx512;
