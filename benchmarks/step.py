@@ -175,6 +175,7 @@ def main() -> None:
         num_threads=options.threads,
         num_kv_blocks=blocks,
         kv_dtype=options.kv_dtype,
+        products=options.products,
     )
     executable, tokenizer, _, plan, *_ = load(settings)
     assert isinstance(executable, CpuExecutable)
@@ -216,6 +217,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3, help="of each load, in turn")
     parser.add_argument("--kv-dtype", default="auto")
+    parser.add_argument("--products", default="auto", help="int8 or bf16")
     parser.add_argument("--kv-streams", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     return parser.parse_args()

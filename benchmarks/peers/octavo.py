@@ -16,11 +16,11 @@ class Octavo:
 
     name = "Octavo"
 
-    def __init__(self, model: Path, threads: int) -> None:
+    def __init__(self, model: Path, threads: int, products: str = "auto") -> None:
         from octavo import __version__
 
         self.version = __version__
-        self._model, self._threads = model, threads
+        self._model, self._threads, self._products = model, threads, products
 
     def measure(self, task: Task) -> float:
         """See Peer."""
@@ -28,6 +28,7 @@ class Octavo:
             out = Path(folder) / "result.json"
             lengths = ["--input-len", task.input_len, "--output-len", task.output_len]
             options = ["--concurrency", task.streams, "--repeat", 1, "--threads", self._threads]
+            options += ["--products", self._products]
             command = [sys.executable, "-m", "octavo", "bench", "engine", self._model]
             run([*command, *lengths, *options, "--json", out])
             (result,) = json.loads(out.read_text())["results"]

@@ -121,6 +121,8 @@ auto quantize(const FloatMatrix& x) {
   const auto k = static_cast<int64_t>(x.shape(1));
   Buffer memory = allocate(QuantizedRows::bytes(rows, k));
   QuantizedRows out = QuantizedRows::in(memory.get(), rows, k);
+  if (out.bf16)
+    throw std::invalid_argument("quantize_rows: rows are bfloat16 here; see round_rows");
   quantize_all(x.data(), out);
   std::vector<int8_t> q;
   std::vector<float> scale;
@@ -140,9 +142,28 @@ auto quantize(const FloatMatrix& x) {
 
 }  // namespace
 
+// x[M, K] as the products see it, float32[M, K].
+auto round_rows(const FloatMatrix& x) {
+  const auto rows = static_cast<int64_t>(x.shape(0));
+  const auto k = static_cast<int64_t>(x.shape(1));
+  Buffer memory = allocate(QuantizedRows::bytes(rows, k));
+  QuantizedRows rounded = QuantizedRows::in(memory.get(), rows, k);
+  quantize_all(x.data(), rounded);
+  std::vector<float> out(static_cast<size_t>(rows * k));
+  for (int64_t r = 0; r < rows; ++r) rounded.read_row(r, out.data() + r * k);
+  return array(std::move(out), {x.shape(0), x.shape(1)});
+}
+
 void bind_linear(nb::module_& m) {
   m.def("active_isa", &active_isa,
-        "The instruction set of the kernels: avx512, avxvnni, avx2, neon or scalar.");
+        "The instruction set of the kernels: amxbf16, amx, avx512, avxvnni, avx2, neon or scalar.");
+  m.def(
+      "multiplies_bf16", &multiplies_bf16,
+      "Whether quantized weights are multiplied in bfloat16; a process has one kind of products.");
+  m.def("ask_for_bf16", &ask_for_bf16,
+        "The same, and yes if the machine can and no product was made yet.");
+  m.def("round_rows", &round_rows, nb::arg("x"),
+        "Activations float32[M, K] as the products see them, in int8 or bfloat16.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
         "Activations [M, K] as (int8 q[M, K], scale[M, K/32], scale * sum[M, K/32]).");
   m.def(

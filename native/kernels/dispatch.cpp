@@ -1,5 +1,6 @@
 // Chooses the instruction set once, at the first product.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <stdexcept>
@@ -25,7 +26,10 @@ struct InstructionSet {
   const char* name;
   bool (*supported)();
   const KernelTable& (*table)();
+  bool bf16 = false;  // only where asked for
 };
+
+std::atomic<bool> bf16_wanted = false;
 
 bool always() {
   return true;
@@ -79,7 +83,7 @@ const KernelTable& vnni256_kernels() {
 }
 
 // Best first.
-constexpr InstructionSet kSets[] = {{"amxbf16", has_amxbf16, amxbf16_kernels},
+constexpr InstructionSet kSets[] = {{"amxbf16", has_amxbf16, amxbf16_kernels, true},
                                     {"amx", has_amx, amx_kernels},
                                     {"avx512", has_avx512, avx512_kernels},
                                     {"avxvnni", has_vnni256, vnni256_kernels},
@@ -126,6 +130,7 @@ const KernelTable& choose() {
   const std::string isa = wanted == nullptr ? "" : wanted;
   const size_t first = isa.empty() ? 0 : place_of(isa);
   for (size_t i = first; i < std::size(kSets); ++i) {
+    if (kSets[i].bf16 && isa.empty() && !bf16_wanted) continue;
     if (kSets[i].supported()) return kSets[i].table();
   }
   throw std::invalid_argument("OCTAVO_ISA: got '" + isa + "'; expected " + names() +
@@ -144,6 +149,15 @@ bool has_amx_bf16() {  // leaf 7, bit 22 of edx
 const KernelTable& kernels() {
   static const KernelTable& table = choose();
   return table;
+}
+
+bool ask_for_bf16() {
+  bf16_wanted = true;
+  return multiplies_bf16();
+}
+
+bool multiplies_bf16() {
+  return kernels().product != nullptr;
 }
 
 const char* active_isa() {

@@ -27,10 +27,10 @@
 namespace octavo {
 namespace {
 
-constexpr size_t kTrailer = 64;            // float[16]: powers of two
+constexpr size_t kTrailer = 64;                        // float[16]: powers of two
 constexpr size_t kUnpacked = 2 * kGroup * kPanelRows;  // bytes of an unpacked group
-constexpr float kElementUnit = 0x1p-112f;  // what the moved bits of 1 are
-constexpr int kMostExponent = 14;          // elements are below 2^14 in float16
+constexpr float kElementUnit = 0x1p-112f;              // what the moved bits of 1 are
+constexpr int kMostExponent = 14;                      // elements are below 2^14 in float16
 constexpr int kSums = kAmxRows * kPanelRows;
 
 #define OCTAVO_LAMBDA __attribute__((always_inline))
@@ -96,10 +96,10 @@ OCTAVO_INLINE __m512h twice_rounded(__m512 x) {
 template <bool kHigh>
 OCTAVO_INLINE __m512i twice_bytes(const uint8_t* at) {
   constexpr __mmask64 kHalf = kHigh ? 0xaaaaaaaaaaaaaaaa : 0x5555555555555555;
-  const __m512i each = _mm512_set_epi32(
-      0x0f0f0f0f, 0x0e0e0e0e, 0x0d0d0d0d, 0x0c0c0c0c, 0x0b0b0b0b, 0x0a0a0a0a, 0x09090909,
-      0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404, 0x03030303, 0x02020202,
-      0x01010101, 0);
+  const __m512i each =
+      _mm512_set_epi32(0x0f0f0f0f, 0x0e0e0e0e, 0x0d0d0d0d, 0x0c0c0c0c, 0x0b0b0b0b, 0x0a0a0a0a,
+                       0x09090909, 0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404,
+                       0x03030303, 0x02020202, 0x01010101, 0);
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   return _mm512_maskz_permutexvar_epi8(kHalf, each, _mm512_castsi128_si512(bytes));
 }
@@ -200,8 +200,13 @@ struct Shared {
     } else if constexpr (F::kHalvesFloat || F::kScales == Scales::kPower) {
       f.scale = twice_rounded(_mm512_mul_ps(exact_scale<S>(head, group, half), power));
     }
-    if constexpr (!kHasMin<S> && !kLooksUp<S> && !kIsWide<S>) {
-      f.min = times(f.scale, _mm512_set1_ph(static_cast<_Float16>(-F::kZeroPoint)));
+    if constexpr (!kLooksUp<S> && F::kZeroPoint > 0) {
+      const __m512h zero = _mm512_set1_ph(static_cast<_Float16>(-F::kZeroPoint));
+      if constexpr (kHasMin<S>) {
+        f.min = _mm512_fmadd_ph(f.scale, zero, f.min);
+      } else {
+        f.min = times(f.scale, zero);
+      }
     }
     return f;
   }
@@ -211,7 +216,7 @@ struct Shared {
 template <SourceType S>
 OCTAVO_INLINE void store_line(__m512h number, const Factors& factors, uint8_t* line) {
   __m512h x;
-  if constexpr (kHasMin<S> || (!kLooksUp<S> && !kIsWide<S>)) {
+  if constexpr (kHasMin<S> || (!kLooksUp<S> && Format<S>::kZeroPoint > 0)) {
     x = _mm512_fmadd_ph(number, factors.scale, factors.min);
   } else {
     x = _mm512_mul_ph(number, factors.scale);
@@ -364,8 +369,11 @@ void finish(const PanelMatrix& m, uint8_t* panel) {
   }
   const __m512 exponent = _mm512_getexp_ps(most);  // rounded down; -infinity of 0
   const __m512 up = _mm512_sub_ps(_mm512_set1_ps(kMostExponent - 1), exponent);
-  // Powers that float16 has.
-  const __m512 bounded = _mm512_min_ps(_mm512_max_ps(up, _mm512_set1_ps(-14)), _mm512_set1_ps(15));
+  // Where scales are float16 as well, powers that it has.
+  constexpr bool kFloats = Format<S>::kFloatHead || Format<S>::kScales == Scales::kPower;
+  const __m512 least = _mm512_set1_ps(kFloats ? -120.0f : -14.0f);
+  const __m512 greatest = _mm512_set1_ps(kFloats ? 126.0f : 15.0f);
+  const __m512 bounded = _mm512_min_ps(_mm512_max_ps(up, least), greatest);
   _mm512_storeu_ps(panel + m.panel_bytes - kTrailer,
                    _mm512_scalef_ps(_mm512_set1_ps(1.0f), bounded));
 }
@@ -374,12 +382,13 @@ void finish_panel(const PanelMatrix& m, uint8_t* panel) {
   with_format(m.source, [&]<SourceType S>() { finish<S>(m, panel); });
 }
 
-// What sums of a panel are multiplied by.
+// What sums of a panel are multiplied by, after kSumUnit; both at once may be past the largest
+// float. A panel that was never written has zeros.
+constexpr float kSumUnit = 1.0f / kElementUnit / kBf16Unit;
 OCTAVO_INLINE __m512 unit_of(const uint8_t* panel, size_t panel_bytes) {
   const __m512 power = load_floats(panel + panel_bytes - kTrailer);
   const __mmask16 usable = _mm512_cmp_ps_mask(power, _mm512_setzero_ps(), _CMP_NEQ_OQ);
-  const __m512 unit = _mm512_set1_ps(1.0f / kElementUnit / kBf16Unit);
-  return _mm512_maskz_div_ps(usable, unit, power);
+  return _mm512_maskz_div_ps(usable, _mm512_set1_ps(1.0f), power);
 }
 
 // Tile products. Tiles 0 to 3 are sums; 4 and 5 hold activations, 6 and 7 weights.
@@ -473,7 +482,8 @@ OCTAVO_INLINE void multiply_group(const uint8_t* rows, size_t tile_stride, const
 }
 
 // Rows of a tile that are wanted go from sums to results.
-OCTAVO_INLINE void write_rows(const ProductArgs& a, int64_t tile, int64_t panel, const float* sums) {
+OCTAVO_INLINE void write_rows(const ProductArgs& a, int64_t tile, int64_t panel,
+                              const float* sums) {
   const uint8_t* at = a.matrix.data + static_cast<size_t>(panel) * a.matrix.panel_bytes;
   const __m512 unit = unit_of(at, a.matrix.panel_bytes);
   const int64_t valid = std::min<int64_t>(kPanelRows, a.matrix.n - panel * kPanelRows);
@@ -483,7 +493,8 @@ OCTAVO_INLINE void write_rows(const ProductArgs& a, int64_t tile, int64_t panel,
   const int64_t end = std::min(first + a.x.tile, a.row_end);
   float* out = a.out + panel * kPanelRows;
   for (int64_t r = begin; r < end; ++r) {
-    const __m512 sum = _mm512_loadu_ps(sums + (r - first) * kPanelRows);
+    const __m512 stored = _mm512_loadu_ps(sums + (r - first) * kPanelRows);
+    const __m512 sum = _mm512_mul_ps(stored, _mm512_set1_ps(kSumUnit));
     _mm512_mask_storeu_ps(out + r * a.ldo, mask, _mm512_mul_ps(sum, unit));
   }
 }
@@ -613,7 +624,8 @@ void multiply_blocks(const ProductArgs& a, BlockMemory& memory, Expand expand, i
     const bool more = end < a.x.groups;
     for (int64_t t = 0; t < tiles; t += 2) {
       for (int64_t p = 0; p < panels; ++p) {
-        const uint8_t* from = more ? at(p) + panel_bytes * static_cast<size_t>(end) / groups : at(p + panels);
+        const uint8_t* from =
+            more ? at(p) + panel_bytes * static_cast<size_t>(end) / groups : at(p + panels);
         ask_for(from + piece * t / tiles, piece * 2 / tiles + 64);
       }
       for (int64_t p = 0; p < panels; p += 2) {
@@ -662,13 +674,17 @@ void product(const ProductArgs& a) {
 }
 
 void round_group(const float* x, uint8_t* out) {
-  const __m512 unit = _mm512_set1_ps(kBf16Unit);
-  const __m512 first = _mm512_mul_ps(_mm512_loadu_ps(x), unit);
-  const __m512 second = _mm512_mul_ps(_mm512_loadu_ps(x + 16), unit);
+  // Infinities become NaN, as the other sets have them.
+  const auto scaled = [](__m512 part) {
+    const __m512 unknown = _mm512_mul_ps(part, _mm512_setzero_ps());
+    return _mm512_fmadd_ps(part, _mm512_set1_ps(kBf16Unit), unknown);
+  };
+  const __m512 first = scaled(_mm512_loadu_ps(x));
+  const __m512 second = scaled(_mm512_loadu_ps(x + 16));
   const auto rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
   // Of every four the middle two swapped: bf16_column.
-  const __m512i swap = _mm512_broadcast_i32x4(
-      _mm_set_epi8(15, 14, 11, 10, 13, 12, 9, 8, 7, 6, 3, 2, 5, 4, 1, 0));
+  const __m512i swap =
+      _mm512_broadcast_i32x4(_mm_set_epi8(15, 14, 11, 10, 13, 12, 9, 8, 7, 6, 3, 2, 5, 4, 1, 0));
   _mm512_storeu_si512(out, _mm512_shuffle_epi8(rounded, swap));
 }
 

@@ -130,8 +130,8 @@ struct QuantizedRows {
 
   int64_t k = 0;
   int64_t rows = 0;
-  int64_t groups = 0;       // ceil(k / 32)
-  int tile = 0;             // rows of a tile, <= kMaxTile; the last tile may be part filled
+  int64_t groups = 0;  // ceil(k / 32)
+  int tile = 0;        // rows of a tile, <= kMaxTile; the last tile may be part filled
   bool bf16 = false;
   uint8_t* data = nullptr;  // not owned
 
@@ -195,8 +195,14 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
-// The instruction set in use: "amxbf16", "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA
-// lowers it (for tests).
+// The instruction set in use: "amxbf16", "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar".
+// OCTAVO_ISA lowers it (for tests).
 const char* active_isa();
+
+// Whether quantized weights are multiplied in bfloat16 by a set of that kind. A process has one
+// kind: the first of these calls, or of any product, decides. ask_for_bf16: yes if the machine can
+// and nothing has been decided yet.
+bool multiplies_bf16();
+bool ask_for_bf16();
 
 }  // namespace octavo

@@ -87,6 +87,27 @@ def instruction_set() -> str:
         raise InvalidParameterError("OCTAVO_ISA", message) from None
 
 
+def choose_products(wanted: str) -> None:
+    """Decide how this process multiplies quantized weights: "int8", "bf16", or "auto" for int8
+    unless OCTAVO_ISA or an earlier engine said otherwise. A process has one way. Raises
+    InvalidParameterError where the machine cannot, or something else was decided before."""
+    from octavo import _native
+
+    isa = instruction_set() if wanted != "bf16" else ""
+    if wanted == "bf16" and not _native.ask_for_bf16():
+        other = (
+            "tiles of bfloat16, which no other set has (amx_bf16 and avx512_fp16), a build by GCC "
+            "12, Clang 14 or newer, and no engine with other products before it in this process"
+        )
+        raise InvalidParameterError("products", f"bf16 needs {other}; got {instruction_set()}")
+    if wanted == "int8" and _native.multiplies_bf16():
+        raise InvalidParameterError(
+            "products",
+            f'got "int8", but this process multiplies bfloat16 already ({isa}); start another, or '
+            "unset OCTAVO_ISA",
+        )
+
+
 def _checked(name: str, text: str) -> int:
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or not 1 <= int(text) <= MAX_THREADS:

@@ -104,12 +104,14 @@ class BackendOptions:
     kv_dtype: "auto" (the faster 16-bit type, or f32 with float weights), "f32", "f16", "bf16",
     "int8" (one scale per token and KV head), "int4". A backend may decline some.
     num_threads: 0 chooses from affinity, cgroup quota and cores.
+    products: how quantized weights are multiplied: "int8", "bf16" or "auto".
     max_tokens, max_seqs: largest T and S (and R) of a step.
     max_adapter_rank: largest rank of an adapter's changes; 0: none are loaded, ever.
     """
 
     weights: str = "native"
     kv_dtype: str = "auto"
+    products: str = "auto"
     num_threads: int = 0
     block_size: int = 32
     max_tokens: int = 512

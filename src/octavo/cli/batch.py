@@ -22,6 +22,7 @@ from octavo.cli.options import (
     KvDtype,
     KvMemory,
     MaxModelLen,
+    Products,
     Threads,
     Weights,
     named_adapters,
@@ -63,6 +64,7 @@ def batch(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
     lora: Adapters = None,
@@ -89,7 +91,9 @@ def batch(
     started = time.perf_counter()
     adapters = named_adapters(lora or [], (model,) if model else ())
     chosen = model or _first_model(source, adapters)
-    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    choices = EngineChoices(
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, products=products
+    )
     engine = choices.options(chosen, max_num_seqs=concurrency, task=_task(source), lora=adapters)
     tally = Tally()
     with source.open("rb") as file:

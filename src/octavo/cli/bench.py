@@ -18,6 +18,7 @@ from octavo.cli.options import (
     KvMemory,
     MaxModelLen,
     ModelArg,
+    Products,
     Threads,
     Weights,
     writable,
@@ -62,6 +63,7 @@ def engine(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
 ) -> None:
@@ -77,7 +79,9 @@ def engine(
     from octavo.bench import Workload, bench_engine
 
     streams = _parse_concurrency(concurrency)
-    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    choices = EngineChoices(
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, products=products
+    )
     opened = _open(model, choices, max(streams), max_num_batched_tokens)
     results = []
     try:

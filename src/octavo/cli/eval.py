@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import Backend, KvDtype, ModelArg, Threads, Weights, writable
+from octavo.cli.options import Backend, KvDtype, ModelArg, Products, Threads, Weights, writable
 from octavo.cli.streams import read_file
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def ppl(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
 ) -> None:
     """Perplexity: among how many equally likely tokens the model is undecided; lower is better.
 
@@ -107,7 +108,7 @@ def ppl(
     from octavo.eval import perplexity
 
     asked = _Text(text, context, skip, tokens)
-    with _opened(model, context, threads, backend, weights, kv_dtype) as source:
+    with _opened(model, context, threads, backend, weights, kv_dtype, products) as source:
         windows = asked.windows(source)
         with _progress() as report:
             result = perplexity(source, windows, report)
@@ -139,6 +140,7 @@ def kl(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     reference_weights: Annotated[
         str, typer.Option("--reference-weights", rich_help_panel="Engine", help="As --weights.")
     ] = "float",
@@ -161,7 +163,7 @@ def kl(
     base = (reference or model, context, threads, backend, reference_weights)
     with (
         _opened(*base, "auto") as expected,
-        _opened(model, context, threads, backend, weights, kv_dtype) as source,
+        _opened(model, context, threads, backend, weights, kv_dtype, products) as source,
     ):
         windows = asked.windows(source)
         if reference is not None:
@@ -175,7 +177,13 @@ def kl(
 
 @contextmanager
 def _opened(
-    model: str, context: int, threads: int, backend: str, weights: str, kv_dtype: str
+    model: str,
+    context: int,
+    threads: int,
+    backend: str,
+    weights: str,
+    kv_dtype: str,
+    products: str = "auto",
 ) -> Iterator[EngineSource]:
     from octavo.cli.progress import download_progress
     from octavo.eval import open_source
@@ -186,6 +194,7 @@ def _opened(
             context=context,
             weights=weights,
             kv_dtype=kv_dtype,
+            products=products,
             backend=backend,
             num_threads=threads,
             progress=progress,

@@ -12,6 +12,7 @@ from octavo.cli.options import (
     EngineChoices,
     KvDtype,
     ModelArg,
+    Products,
     Threads,
     Weights,
     parse_size,
@@ -61,6 +62,7 @@ def plan(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
 ) -> None:
     """What a model will need and how fast it will be here. Its weights are not loaded.
 
@@ -79,7 +81,7 @@ def plan(
     from octavo.cli.progress import download_progress
     from octavo.forecast import forecast
 
-    options = EngineChoices(threads, backend, weights, kv_dtype).options(model)
+    options = EngineChoices(threads, backend, weights, kv_dtype, products=products).options(model)
     with download_progress() as progress:
         found = forecast(options, concurrency, context, output, available, speed, progress)
     print(json.dumps(found.as_dict(), ensure_ascii=False, indent=2)) if as_json else _print(found)

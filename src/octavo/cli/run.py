@@ -21,6 +21,7 @@ from octavo.cli.options import (
     MaxTokens,
     MinP,
     ModelArg,
+    Products,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -77,6 +78,7 @@ def run(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
     lora: Lora = None,
@@ -106,7 +108,7 @@ def run(
         ignore_eos=ignore_eos,
     )
     choices = EngineChoices(
-        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora, products
     )
     session = Session.open(model, choices)
     if verbose:

@@ -36,6 +36,7 @@ from octavo.cli.options import (
     KvMemory,
     MaxModelLen,
     ModelArg,
+    Products,
     Threads,
     Weights,
     named_adapters,
@@ -260,6 +261,7 @@ def serve(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
 ) -> None:
@@ -280,7 +282,9 @@ def serve(
     from octavo.serving import serve as run_server
     from octavo.serving.options import ClientLimits
 
-    choices = EngineChoices(threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory)
+    choices = EngineChoices(
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, products=products
+    )
     engine = choices.options(
         model,
         max_num_seqs=max_num_seqs,

@@ -230,6 +230,7 @@ def backend_options(
     return BackendOptions(
         weights="native" if options.weights == "int8" else options.weights,
         kv_dtype=options.kv_dtype,
+        products=options.products,
         num_threads=threads,
         block_size=options.block_size,
         max_tokens=tokens,

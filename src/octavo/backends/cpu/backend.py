@@ -79,7 +79,7 @@ class CpuBackend(Backend):
 
 
 def _executor(o: BackendOptions) -> Executor:
-    machine.instruction_set()
+    machine.choose_products(o.products)
     threads = machine.num_threads(o.num_threads)
     try:
         return Executor(threads, o.max_tokens, max(o.max_seqs, 1))

@@ -16,6 +16,7 @@ from octavo.cli.options import (
     MaxTokens,
     MinP,
     ModelArg,
+    Products,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -51,6 +52,7 @@ def chat(
     backend: Backend = "cpu",
     weights: Weights = "native",
     kv_dtype: KvDtype = "auto",
+    products: Products = "auto",
     max_model_len: MaxModelLen = None,
     kv_cache_memory: KvMemory = None,
     lora: Lora = None,
@@ -74,7 +76,7 @@ def chat(
         stop=stop,
     )
     choices = EngineChoices(
-        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora
+        threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora, products
     )
     session = Session.open(model, choices)
     if verbose:
