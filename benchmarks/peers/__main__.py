@@ -18,6 +18,7 @@ from benchmarks.peers.vllm import vllm
 EXAMPLES = """examples:
   python -m benchmarks.peers smollm2                            beside llama.cpp
   python -m benchmarks.peers smollm2 --peers llama.cpp,vllm     vLLM gets an environment of its own
+  python -m benchmarks.peers smollm2 --products bf16            on a processor with tiles
   python -m benchmarks.peers qwen2.5-coder-1.5b --peers vllm --vllm-python ~/vllm/bin/python
 """
 
@@ -31,7 +32,7 @@ def main() -> None:
         find_or_build(options.cache, options.llama_bin)
         return
     model = resolve(options.model)
-    peers: list[Peer] = [Octavo(model, options.threads)]
+    peers: list[Peer] = [Octavo(model, options.threads, options.products)]
     peers += filter(None, (RIVALS[name](model, options) for name in options.peers))
     try:
         lines = _measure(peers, tasks_for(model), options.repeat)
@@ -41,12 +42,14 @@ def main() -> None:
     facts = {
         "model": options.model,
         "threads": options.threads,
+        "products": options.products,
         "versions": {peer.name: peer.version for peer in peers},
         "machine": asdict(describe_machine()),
     }
     rivals = [peer.name for peer in peers[1:]]
     print(table(lines, rivals))
-    out = options.out / f"peers-{model.stem}"
+    kind = "-bf16" if options.products == "bf16" else ""
+    out = options.out / f"peers-{model.stem}{kind}"
     write_json(out.with_name(f"{out.name}.json"), lines, facts)
     title = f"{options.model}, {options.threads} threads, {facts['machine']['cpu']}"
     write_plot(out.with_name(f"{out.name}.svg"), lines, rivals, title)
@@ -96,6 +99,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", type=_peers, default=["llama.cpp"], help=", ".join(RIVALS))
     parser.add_argument("--repeat", type=int, default=5, help="interleaved repetitions")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--products", default="auto", help="Octavo's: int8 or bf16")
     parser.add_argument("--llama-bin", type=Path, help="a folder with llama-bench built already")
     parser.add_argument("--vllm-python", type=Path, help="the Python that has vLLM installed")
     parser.add_argument("--openvino-python", type=Path, help="the Python that has OpenVINO GenAI")

@@ -162,7 +162,7 @@ def kl(
     asked = _Text(text, context, skip, tokens)
     base = (reference or model, context, threads, backend, reference_weights)
     with (
-        _opened(*base, "auto") as expected,
+        _opened(*base, "auto", products) as expected,
         _opened(model, context, threads, backend, weights, kv_dtype, products) as source,
     ):
         windows = asked.windows(source)
