@@ -1,5 +1,5 @@
-"""Answers where quantized weights are multiplied in bf16, which is decided once a process: the tests
-of tiny models run again in one that does, and an engine's choice is one for the process."""
+"""Answers where quantized weights are multiplied in bf16, which is decided once a process: tests of
+tiny models run again in one that does, and an engine's choice is one for the process."""
 
 import os
 import subprocess
