@@ -424,7 +424,7 @@ if BF16:  # in the child of the test above
     @pytest.mark.parametrize("name", ["Q4_0", "Q8_0", "Q4_K"])
     @pytest.mark.parametrize("exponent", [-40, -20, -10, 0, 10])
     def test_bf16_rows_of_any_size_keep_their_digits(name: str, exponent: int) -> None:
-        """Weights that are all small or all large lose no more than others, by powers of their row."""
+        """Weights that are all small or large lose no more than others."""
         w = random_weights(name, 16, 512)
         factor = np.float32(2.0**exponent)
         raw = w.raw.reshape(16, -1, gguf.GGML_QUANT_SIZES[ALL_TYPES[name]][1]).copy()
