@@ -106,7 +106,7 @@ struct Streams {
 // level of cache, and multiplied by up to kBlockTiles tiles of rows. Sums go through memory between
 // one block of columns and the next.
 constexpr int64_t kBlockGroups = 8;
-constexpr int64_t kBlockPanels = 4;
+constexpr int64_t kBlockPanels = 8;
 constexpr int64_t kBlockTiles = 32;
 
 struct BlockMemory {

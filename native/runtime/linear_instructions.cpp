@@ -6,6 +6,7 @@
 // computed by one thread in one order.
 
 #include <algorithm>
+#include <span>
 
 #include "runtime/adapters.h"
 #include "runtime/instructions.h"
@@ -18,18 +19,28 @@ constexpr int64_t kStreamRows = 4;  // up to here the time is that of reading th
 // Panels of a chunk, whose results stay in L2 for the epilogue. Best are as many as are unpacked at
 // once.
 constexpr int64_t kChunkPanels[] = {4, 3};
+// In bf16, of which activations take twice the memory, and more than the second-level cache has
+// from some thousand columns on: they are read half as often.
+constexpr int64_t kBf16ChunkPanels[] = {8, 6};
+constexpr int64_t kManyRows = 64;
 constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
 // Where an item reads two matrices, each begins with a wait for memory: as much of each at a time,
 // unless there would be fewer items than these.
 constexpr size_t kMostStreamBytes = 256 << 10;
 constexpr size_t kStreamItems = 32;
 
+// The chunks to choose from for so many rows, the best one first.
+inline std::span<const int64_t> chunk_panels(int64_t rows) {
+  if (rows > kManyRows && multiplies_bf16()) return kBf16ChunkPanels;
+  return kChunkPanels;
+}
+
 // The chunk of a region that leaves its threads the least to wait for at its end.
 // num_chunks(panels): how many such chunks the region has.
 template <class NumChunks>
-int64_t even_chunk(int64_t threads, NumChunks&& num_chunks) {
+int64_t even_chunk(int64_t threads, int64_t rows, NumChunks&& num_chunks) {
   int64_t best = 0, least = 0;
-  for (const int64_t step : kChunkPanels) {
+  for (const int64_t step : chunk_panels(rows)) {
     const int64_t chunks = num_chunks(step);
     const int64_t longest = (chunks + threads - 1) / threads * step;
     if (best == 0 || longest < least) best = step, least = longest;
@@ -148,7 +159,7 @@ class Linear : public Instruction {
   int64_t cut_chunks(const RunContext& ctx) {
     pieces_.clear();
     first_piece_.clear();
-    const int64_t step = even_chunk(ctx.pool->size(), [&](int64_t panels) {
+    const int64_t step = even_chunk(ctx.pool->size(), rows_, [&](int64_t panels) {
       int64_t chunks = 0;
       for (size_t p = 0; p < s_.parts.size(); ++p) {
         chunks += (matrix(ctx, p).num_panels + panels - 1) / panels;
@@ -223,7 +234,7 @@ class Gated : public Instruction {
       num_items_ = streams_.cut(parts, ctx.pool->size(), 2 * bytes);
     } else {
       // An even number, since groups of 32 columns are quantized here.
-      step_ = std::min(panels_in_tile(rows_, 2), kChunkPanels[0]);
+      step_ = std::min(panels_in_tile(rows_, 2), chunk_panels(rows_)[0]);
       num_items_ = (gate.num_panels + step_ - 1) / step_;
     }
     return num_items_;
