@@ -32,7 +32,7 @@ def main() -> None:
         find_or_build(options.cache, options.llama_bin)
         return
     model = resolve(options.model)
-    peers: list[Peer] = [Octavo(model, options.threads, options.products)]
+    peers: list[Peer] = [Octavo(model, options.threads, options.products, options.mixed)]
     peers += filter(None, (RIVALS[name](model, options) for name in options.peers))
     try:
         lines = _measure(peers, tasks_for(model), options.repeat)
@@ -43,6 +43,7 @@ def main() -> None:
         "model": options.model,
         "threads": options.threads,
         "products": options.products,
+        "max_num_mixed_tokens": options.mixed,
         "versions": {peer.name: peer.version for peer in peers},
         "machine": asdict(describe_machine()),
     }
@@ -100,6 +101,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, help="interleaved repetitions")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--products", default="auto", help="Octavo's: int8 or bf16")
+    parser.add_argument(
+        "--mixed",
+        type=int,
+        default=192,
+        help="Octavo's --max-num-mixed-tokens; 512 is best where only tokens/s count",
+    )
     parser.add_argument("--llama-bin", type=Path, help="a folder with llama-bench built already")
     parser.add_argument("--vllm-python", type=Path, help="the Python that has vLLM installed")
     parser.add_argument("--openvino-python", type=Path, help="the Python that has OpenVINO GenAI")

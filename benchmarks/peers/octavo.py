@@ -16,11 +16,12 @@ class Octavo:
 
     name = "Octavo"
 
-    def __init__(self, model: Path, threads: int, products: str = "auto") -> None:
+    def __init__(self, model: Path, threads: int, products: str = "auto", mixed: int = 192) -> None:
         from octavo import __version__
 
         self.version = __version__
-        self._model, self._threads, self._products = model, threads, products
+        self._model, self._threads = model, threads
+        self._engine = ["--products", products, "--max-num-mixed-tokens", mixed]
 
     def measure(self, task: Task) -> float:
         """See Peer."""
@@ -28,7 +29,7 @@ class Octavo:
             out = Path(folder) / "result.json"
             lengths = ["--input-len", task.input_len, "--output-len", task.output_len]
             options = ["--concurrency", task.streams, "--repeat", 1, "--threads", self._threads]
-            options += ["--products", self._products]
+            options += self._engine
             command = [sys.executable, "-m", "octavo", "bench", "engine", self._model]
             run([*command, *lengths, *options, "--json", out])
             (result,) = json.loads(out.read_text())["results"]

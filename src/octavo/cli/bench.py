@@ -59,6 +59,12 @@ def engine(
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, rich_help_panel="Engine", help="Token budget of one step.")
     ] = 512,
+    max_num_mixed_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, rich_help_panel="Engine", help="Of them prompt tokens while others decode."
+        ),
+    ] = 192,
     threads: Threads = 0,
     backend: Backend = "cpu",
     weights: Weights = "native",
@@ -82,7 +88,8 @@ def engine(
     choices = EngineChoices(
         threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, products=products
     )
-    opened = _open(model, choices, max(streams), max_num_batched_tokens)
+    budgets = (max_num_batched_tokens, max_num_mixed_tokens)
+    opened = _open(model, choices, max(streams), *budgets)
     results = []
     try:
         for n in streams:
@@ -108,7 +115,7 @@ def _parse_concurrency(text: str) -> list[int]:
     return streams
 
 
-def _open(model: str, choices: EngineChoices, streams: int, budget: int) -> Engine:
+def _open(model: str, choices: EngineChoices, streams: int, budget: int, mixed: int) -> Engine:
     from octavo.cli.progress import download_progress
     from octavo.engine import Engine
 
@@ -116,6 +123,7 @@ def _open(model: str, choices: EngineChoices, streams: int, budget: int) -> Engi
         model,
         max_num_seqs=max(64, streams),
         max_num_batched_tokens=budget,
+        max_num_mixed_tokens=mixed,
         enable_prefix_caching=False,
     )
     with download_progress() as progress:
