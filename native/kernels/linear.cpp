@@ -36,17 +36,8 @@ int64_t chunk_rows(const QuantizedRows& x) {
 }
 
 // Rows [row_begin, row_end) by panels [panel_begin, panel_end).
-struct QuantProduct {
+struct QuantProduct : ProductArgs {
   const KernelTable& table;
-  const PanelMatrix& matrix;
-  const QuantizedRows& x;
-  int64_t row_begin;
-  int64_t row_end;
-  int64_t panel_begin;
-  int64_t panel_end;
-  float* out;
-  int64_t ldo;
-  const PanelStream& next;
 
   // Few rows, of one tile.
   bool is_stream() const {
@@ -183,12 +174,9 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                const PanelStream& next) {
   const KernelTable& table = kernels();
-  if (table.product != nullptr) {
-    table.product({matrix, x, row_begin, row_end, panel_begin, panel_end, out, ldo, next});
-    return;
-  }
-  const QuantProduct product{table,       matrix,    x,   row_begin, row_end,
-                             panel_begin, panel_end, out, ldo,       next};
+  const ProductArgs args{matrix, x, row_begin, row_end, panel_begin, panel_end, out, ldo, next};
+  if (table.product != nullptr) return table.product(args);
+  const QuantProduct product{args, table};
   const auto kernels = table.expanded == nullptr
                            ? ExpandedKernels{}
                            : table.expanded(matrix.source, row_end - row_begin);
