@@ -144,8 +144,12 @@ class Attention {
   void chunk(int c, ChunkBlocks& blocks, float* out, float* max_row, float* sum_row) {
     const int base = begin_of(c) * kBlockTokens;
     for (int b = 0; b < blocks.count; ++b) block_scores(blocks, b, base);
-    for (int r = 0; r < rows_; ++r) {
-      softmax(r, sees_[r].from(base), blocks, max_row + r, sum_row + r);
+    for (int r = 0, n = 1; r < rows_; r += n) {
+      const Range blocks_seen = seen_blocks(r, base, blocks);
+      for (n = 1; n < kSoftmaxRows && r + n < rows_; ++n) {
+        if (seen_blocks(r + n, base, blocks) != blocks_seen) break;
+      }
+      softmax<kSoftmaxRows>(n, r, base, blocks_seen, blocks, max_row + r, sum_row + r);
     }
     for (int r = 0; r < rows_; r += kRows) {
       const int n = std::min(kRows, rows_ - r);
@@ -184,32 +188,69 @@ class Attention {
     }
   }
 
-  // Scores of a row become probabilities, against the chunk's maximum. Keys outside `seen` get 0:
-  // they add nothing.
-  void softmax(int row, Range seen, const ChunkBlocks& blocks, float* max_row, float* sum_row) {
-    constexpr float kLowest = -std::numeric_limits<float>::infinity();
-    float* s = scores_ + row * kScoresStride;
-    const int n = blocks.count * kBlockTokens;
-    const int begin = std::max(0, seen.begin / kBlockTokens * kBlockTokens);
-    const int end = std::min(n, (seen.end + kBlockTokens - 1) / kBlockTokens * kBlockTokens);
-    *max_row = kLowest;
-    *sum_row = 0.0f;
-    if (begin < end) {
-      if (t_.softcap > 0) softcap(s + begin, s + begin, end - begin, t_.softcap);
-      keep(s, n, seen, kLowest);
-      Vec top = load(s + begin);
-      for (int i = begin + kW; i < end; i += kW) top = max(top, load(s + i));
-      *max_row = reduce_max(top);
-      const Vec shift = set1(*max_row);
-      for (int i = begin; i < end; i += kW) store(s + i, exp_vec(sub(load(s + i), shift)));
-      keep(s, n, seen, 0.0f);
-      Vec total = zero();
-      for (int i = begin; i < end; i += kW) total = add(total, load(s + i));
-      *sum_row = reduce_add(total);
-    } else {
-      std::fill(s, s + n, 0.0f);
+  // Keys of the chunk at `base` that row r sees, in whole blocks.
+  Range seen_blocks(int r, int base, const ChunkBlocks& blocks) const {
+    const Range seen = sees_[r].from(base);
+    const int end = (seen.end + kBlockTokens - 1) / kBlockTokens;
+    return {std::max(0, seen.begin / kBlockTokens) * kBlockTokens,
+            std::min(blocks.count, end) * kBlockTokens};
+  }
+
+  // Scores of `rows` rows from `row` on, which see the same blocks, become probabilities, each
+  // against its maximum in the chunk. Keys that a row does not see get 0: they add nothing. Several
+  // rows at a time, since each of the steps of one waits for the one before.
+  template <int R>
+  void softmax(int rows, int row, int base, Range in, const ChunkBlocks& blocks, float* max_row,
+               float* sum_row) {
+    if constexpr (R > 1) {
+      if (rows < R) return softmax<R - 1>(rows, row, base, in, blocks, max_row, sum_row);
     }
-    Math::weigh(s, blocks, d_, seen);
+    constexpr float kLowest = -std::numeric_limits<float>::infinity();
+    const int n = blocks.count * kBlockTokens;
+    float* const s = scores_ + row * kScoresStride;
+    const auto seen = [&](int r) { return sees_[row + r].from(base); };
+    if (in.begin >= in.end) {
+      for (int r = 0; r < R; ++r) {
+        max_row[r] = kLowest, sum_row[r] = 0.0f;
+        std::fill_n(s + r * kScoresStride, n, 0.0f);
+        Math::weigh(s + r * kScoresStride, blocks, d_, seen(r));
+      }
+      return;
+    }
+    Vec top[R], shift[R], total[R];
+    for (int r = 0; r < R; ++r) {
+      float* x = s + r * kScoresStride;
+      if (t_.softcap > 0) softcap(x + in.begin, x + in.begin, in.end - in.begin, t_.softcap);
+      keep(x + in.begin, in.end - in.begin, seen(r).from(in.begin), kLowest);
+      top[r] = load(x + in.begin);
+    }
+    for (int i = in.begin + kW; i < in.end; i += kW) {
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) top[r] = max(top[r], load(s + r * kScoresStride + i));
+    }
+    for (int r = 0; r < R; ++r) {
+      max_row[r] = reduce_max(top[r]);
+      shift[r] = set1(max_row[r]);
+    }
+    for (int i = in.begin; i < in.end; i += kW) {
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        float* x = s + r * kScoresStride + i;
+        store(x, exp_vec(sub(load(x), shift[r])));
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      keep(s + r * kScoresStride, n, seen(r), 0.0f);
+      total[r] = zero();
+    }
+    for (int i = in.begin; i < in.end; i += kW) {
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) total[r] = add(total[r], load(s + r * kScoresStride + i));
+    }
+    for (int r = 0; r < R; ++r) {
+      sum_row[r] = reduce_add(total[r]);
+      Math::weigh(s + r * kScoresStride, blocks, d_, seen(r));
+    }
   }
 
   void begin_total() { std::fill(total_sum_, total_sum_ + rows_, 0.0f); }
@@ -265,6 +306,7 @@ class Attention {
     }
   }();
   static_assert(kTileRows % kRows == 0);
+  static constexpr int kSoftmaxRows = 4;
   // Memory is asked for in the order in which it is read, half a block before.
   static constexpr bool kNear = requires { Math::kNear; };
   // Keys and values are the same rows of the cache.

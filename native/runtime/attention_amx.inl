@@ -14,7 +14,7 @@ constexpr int kTilePairs = kAmxRows;         // of numbers in a tile's depth
 constexpr int kTileColumns = kAmxBytes / 4;  // floats of a row of sums
 
 // Asks memory for `lines` lines.
-inline void ask_for(const uint8_t* at, int64_t lines) {
+__attribute__((always_inline)) inline void ask_for(const uint8_t* at, int64_t lines) {
   for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64);
 }
 

@@ -50,6 +50,7 @@ struct Range {
   int begin;
   int end;
   Range from(int key) const { return {begin - key, end - key}; }
+  bool operator==(const Range&) const = default;
 };
 
 // The blocks of one chunk for one KV head, and what to ask memory for meanwhile: the pieces
@@ -70,7 +71,8 @@ inline void keep(float* x, int n, Range seen, float fill) {
   if (seen.end < n) std::fill(x + std::max(seen.end, 0), x + n, fill);
 }
 
-inline void prefetch(const uint8_t* p, int64_t bytes) {
+// Always inline: see prefetch_bytes.
+__attribute__((always_inline)) inline void prefetch(const uint8_t* p, int64_t bytes) {
   if (p == nullptr) return;
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
