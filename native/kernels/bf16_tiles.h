@@ -13,19 +13,31 @@ namespace {
 
 constexpr int kSums = kAmxRows * kPanelRows;
 
-constexpr std::array<TileShapes, kAmxRows> product_shapes() {
-  std::array<TileShapes, kAmxRows> all;
-  for (int rows = 1; rows <= kAmxRows; ++rows) {
-    TileShapes& shapes = all[static_cast<size_t>(rows - 1)];
-    for (int i = 0; i < 6; ++i) shapes.shape(i, rows, kAmxBytes);
+// A tile of activations is multiplied in halves, the first of so many rows; up to kAmxRows rows are
+// one half.
+constexpr int half_rows(int tile) {
+  return tile <= kAmxRows ? tile : (tile + 1) / 2;
+}
+OCTAVO_INLINE size_t half_bytes(const QuantizedRows& x) {
+  return static_cast<size_t>(half_rows(x.tile)) * kAmxBytes;
+}
+
+constexpr std::array<TileShapes, 2 * kAmxRows> product_shapes() {
+  std::array<TileShapes, 2 * kAmxRows> all;
+  for (int tile = 1; tile <= 2 * kAmxRows; ++tile) {
+    TileShapes& shapes = all[static_cast<size_t>(tile - 1)];
+    const int first = half_rows(tile), second = tile - first;
+    for (int i = 0; i < 4; ++i) shapes.shape(i, i < 2 || second == 0 ? first : second, kAmxBytes);
+    shapes.shape(4, first, kAmxBytes);
+    shapes.shape(5, second, second == 0 ? 0 : kAmxBytes);
     for (int i = 6; i < 8; ++i) shapes.shape(i, kAmxRows, kAmxBytes);
   }
   return all;
 }
 
-void open_products(int rows) {
-  static constexpr std::array<TileShapes, kAmxRows> kShapes = product_shapes();
-  open_tiles(kShapes[static_cast<size_t>(rows - 1)]);
+void open_products(int tile) {
+  static constexpr std::array<TileShapes, 2 * kAmxRows> kShapes = product_shapes();
+  open_tiles(kShapes[static_cast<size_t>(tile - 1)]);
 }
 
 template <int i>
@@ -64,28 +76,44 @@ OCTAVO_INLINE void load_weights(const uint8_t* lines) {
   if constexpr (i % 2 == 1) OCTAVO_TILE_LOAD(7, lines, 64);
 }
 
-// Sums of tile `r` of P panels, of R tiles of rows: place r * P + p.
-template <int R, int P, int r, int p>
-OCTAVO_INLINE void multiply_add() {
-  constexpr int at = r * P + p;
-  if constexpr (at == 0) OCTAVO_TILE_ADD_BF16(0, 4, 6);
-  if constexpr (at == 1 && r == 0) OCTAVO_TILE_ADD_BF16(1, 4, 7);
-  if constexpr (at == 1 && r == 1) OCTAVO_TILE_ADD_BF16(1, 5, 6);
-  if constexpr (at == 2 && r == 0) OCTAVO_TILE_ADD_BF16(2, 4, 6);
-  if constexpr (at == 2 && r == 1) OCTAVO_TILE_ADD_BF16(2, 5, 6);
-  if constexpr (at == 3 && r == 0) OCTAVO_TILE_ADD_BF16(3, 4, 7);
-  if constexpr (at == 3 && r == 1) OCTAVO_TILE_ADD_BF16(3, 5, 7);
+// The i-th sums of R halves by P panels, half after half, and the tile that holds them.
+template <int R, int P, int i>
+constexpr int kSumTile = R == 2 ? i / P * 2 + i % P : i;
+
+template <int R, int P>
+OCTAVO_INLINE void zero_all_sums() {
+  each_of<R * P>([]<int i>() { zero_sums<kSumTile<R, P, i>>(); });
+}
+template <int R, int P>
+OCTAVO_INLINE void load_all_sums(const float (*sums)[kSums]) {
+  each_of<R * P>([&]<int i>() { load_sums<kSumTile<R, P, i>>(sums[i]); });
+}
+template <int R, int P>
+OCTAVO_INLINE void store_all_sums(float (*sums)[kSums]) {
+  each_of<R * P>([&]<int i>() { store_sums<kSumTile<R, P, i>>(sums[i]); });
 }
 
-// One group: rows of R tiles, `tile_stride` apart, by P unpacked panels, `panel_stride` apart.
+// Half r by panel p of P.
+template <int R, int P, int r, int p>
+OCTAVO_INLINE void multiply_add() {
+  constexpr int tile = kSumTile<R, P, r * P + p>;
+  if constexpr (tile == 0) OCTAVO_TILE_ADD_BF16(0, 4, 6);
+  if constexpr (tile == 1) OCTAVO_TILE_ADD_BF16(1, 4, 7);
+  if constexpr (tile == 2 && R == 1) OCTAVO_TILE_ADD_BF16(2, 4, 6);
+  if constexpr (tile == 2 && R == 2) OCTAVO_TILE_ADD_BF16(2, 5, 6);
+  if constexpr (tile == 3 && R == 1) OCTAVO_TILE_ADD_BF16(3, 4, 7);
+  if constexpr (tile == 3 && R == 2) OCTAVO_TILE_ADD_BF16(3, 5, 7);
+}
+
+// One group: R halves of a tile, half_bytes apart, by P unpacked panels, panel_stride apart.
 template <int R, int P>
-OCTAVO_INLINE void multiply_group(const uint8_t* rows, size_t tile_stride, const uint8_t* lines,
+OCTAVO_INLINE void multiply_group(const uint8_t* rows, size_t half_bytes, const uint8_t* lines,
                                   size_t panel_stride) {
   load_rows<0>(rows);
   load_weights<0>(lines);
   multiply_add<R, P, 0, 0>();
   if constexpr (R > 1) {
-    load_rows<1>(rows + tile_stride);
+    load_rows<1>(rows + half_bytes);
     multiply_add<R, P, 1, 0>();
   }
   if constexpr (P > 1) {
@@ -101,21 +129,40 @@ OCTAVO_INLINE void multiply_group(const uint8_t* rows, size_t tile_stride, const
   }
 }
 
-// Rows of a tile that are wanted go from sums to results.
-OCTAVO_INLINE void write_rows(const ProductArgs& a, int64_t tile, int64_t panel,
+struct RowRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// The rows of a tile's half.
+OCTAVO_INLINE RowRange rows_of(const QuantizedRows& x, int64_t tile, int half) {
+  const int64_t first = tile * x.tile, second = first + half_rows(x.tile);
+  return half == 0 ? RowRange{first, std::min(second, x.rows)}
+                   : RowRange{second, std::max(second, std::min(first + x.tile, x.rows))};
+}
+
+// A row's sums as results.
+OCTAVO_INLINE __m512 result(__m512 sums, __m512 unit) {
+  return _mm512_mul_ps(_mm512_mul_ps(sums, _mm512_set1_ps(kSumUnit)), unit);
+}
+
+// The wanted rows of a tile's half go from sums to results.
+OCTAVO_INLINE void write_rows(const ProductArgs& a, int64_t tile, int half, int64_t panel,
                               const float* sums) {
   const uint8_t* at = a.matrix.data + static_cast<size_t>(panel) * a.matrix.panel_bytes;
   const __m512 unit = unit_of(at, a.matrix.panel_bytes);
   const int64_t valid = std::min<int64_t>(kPanelRows, a.matrix.n - panel * kPanelRows);
   const __mmask16 mask = static_cast<__mmask16>((1 << valid) - 1);
-  const int64_t first = tile * a.x.tile;
-  const int64_t begin = std::max(first, a.row_begin);
-  const int64_t end = std::min(first + a.x.tile, a.row_end);
-  float* out = a.out + panel * kPanelRows;
+  const RowRange rows = rows_of(a.x, tile, half);
+  const int64_t begin = std::max(rows.begin, a.row_begin), end = std::min(rows.end, a.row_end);
+  const int64_t column = panel * kPanelRows;
   for (int64_t r = begin; r < end; ++r) {
-    const __m512 stored = _mm512_loadu_ps(sums + (r - first) * kPanelRows);
-    const __m512 sum = _mm512_mul_ps(stored, _mm512_set1_ps(kSumUnit));
-    _mm512_mask_storeu_ps(out + r * a.ldo, mask, _mm512_mul_ps(sum, unit));
+    __m512 y = result(_mm512_load_ps(sums + (r - rows.begin) * kPanelRows), unit);
+    if (a.residual.data != nullptr) {
+      const float* more = a.residual.data + r * a.residual.ld + column;
+      y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, more), y);
+    }
+    _mm512_mask_storeu_ps(a.out + r * a.ldo + column, mask, y);
   }
 }
 

@@ -100,6 +100,21 @@ struct ProductArgs {
   float* out;
   int64_t ldo;
   const PanelStream& next;
+  const AddedRows& residual;
+};
+
+// Tiles of rows [row_begin, row_end) by panels [panel_begin, panel_end) of two matrices of one
+// shape: the arguments of linear_pair.
+struct PairArgs {
+  const PanelMatrix& first;
+  const PanelMatrix& second;
+  const QuantizedRows& x;
+  int64_t row_begin;
+  int64_t row_end;
+  int64_t panel_begin;
+  int64_t panel_end;
+  TakePair take;
+  void* context;
 };
 
 struct KernelTable {
@@ -122,10 +137,13 @@ struct KernelTable {
   // at a time is best.
   void (*quantize_run)(const float* x, int64_t groups, uint8_t* q, uint8_t* terms,
                        size_t stride) = nullptr;
-  // Sets that multiply in bf16: whole products (null: the tiles above), a group of 32 as they read
-  // it, what a panel has behind its groups, and the writing of that.
+  // Sets that multiply in bf16: whole products (null: the tiles above), two at once, a row's groups
+  // of 32 as they read them (`stride` bytes apart), 16 columns of a tile's rows likewise, what a
+  // panel has behind its groups, and the writing of that.
   void (*product)(const ProductArgs&) = nullptr;
-  void (*round_group)(const float* x, uint8_t* out) = nullptr;
+  void (*product_pair)(const PairArgs&) = nullptr;
+  void (*round_run)(const float* x, int64_t groups, uint8_t* out, size_t stride) = nullptr;
+  void (*round_block)(const float* x, int64_t rows, uint8_t* out) = nullptr;
   size_t trailer_bytes = 0;
   void (*finish_panel)(const PanelMatrix& matrix, uint8_t* panel) = nullptr;
   // For benchmarks: runs about `loops` times some of the set's best multiply-adds of int8 by

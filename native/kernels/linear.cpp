@@ -156,15 +156,15 @@ struct QuantProduct : ProductArgs {
 // quantize_groups, to bf16.
 void round_groups(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
                   int64_t group_begin, int64_t group_end) {
-  uint8_t* to = out.elements(row, group_begin);
-  for (int64_t g = group_begin; g < group_end; ++g, to += out.group_stride()) {
-    if ((g + 1) * kGroup <= out.k) {
-      table.round_group(x + g * kGroup, to);
-    } else {
-      float padded[kGroup] = {};
-      std::copy(x + g * kGroup, x + out.k, padded);
-      table.round_group(padded, to);
-    }
+  const int64_t whole = std::min(group_end, out.k / kGroup);
+  if (group_begin < whole) {
+    table.round_run(x + group_begin * kGroup, whole - group_begin, out.elements(row, group_begin),
+                    out.group_stride());
+  }
+  for (int64_t g = std::max(group_begin, whole); g < group_end; ++g) {
+    float padded[kGroup] = {};
+    std::copy(x + g * kGroup, x + out.k, padded);
+    table.round_run(padded, 1, out.elements(row, g), 0);
   }
 }
 
@@ -172,9 +172,10 @@ void round_groups(const KernelTable& table, const float* x, const QuantizedRows&
 
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-               const PanelStream& next) {
+               const PanelStream& next, const AddedRows& residual) {
   const KernelTable& table = kernels();
-  const ProductArgs args{matrix, x, row_begin, row_end, panel_begin, panel_end, out, ldo, next};
+  const ProductArgs args{matrix,    x,   row_begin, row_end, panel_begin,
+                         panel_end, out, ldo,       next,    residual};
   if (table.product != nullptr) return table.product(args);
   const QuantProduct product{args, table};
   const auto kernels = table.expanded == nullptr
@@ -187,6 +188,22 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
   } else {
     product.stored();
   }
+}
+
+bool pairs_products(const QuantizedRows& x) {
+  return kernels().product_pair != nullptr && x.rows > x.tile;
+}
+
+void linear_pair(const PanelMatrix& first, const PanelMatrix& second, const QuantizedRows& x,
+                 int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                 TakePair take, void* context) {
+  kernels().product_pair(
+      {first, second, x, row_begin, row_end, panel_begin, panel_end, take, context});
+}
+
+void quantize_block(const float* x, QuantizedRows& out, int64_t row, int64_t rows, int64_t column) {
+  uint8_t* to = out.elements(row, column / kGroup) + column % kGroup * 2;
+  kernels().round_block(x, rows, to);
 }
 
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,

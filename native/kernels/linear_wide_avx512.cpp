@@ -37,11 +37,13 @@ QuantTileKernel small_kernel(int rows, std::integer_sequence<int, T...>) {
   return kTiles[static_cast<size_t>(rows - 1)];
 }
 
+constexpr int kMostRows = 16;  // of a tile, in AMX's table
+
 }  // namespace
 
 QuantTileKernel wide_kernel_avx512(SourceType source, int rows) {
   if (has_vbmi()) return e4m3_kernel_avx512vbmi(source, rows);
-  constexpr auto kRows = std::make_integer_sequence<int, QuantizedRows::kMaxTile>{};
+  constexpr auto kRows = std::make_integer_sequence<int, kMostRows>{};
   return source == SourceType::kE4M3 ? small_kernel<SourceType::kE4M3>(rows, kRows)
                                      : small_kernel<SourceType::kE4M3_32>(rows, kRows);
 }

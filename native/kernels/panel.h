@@ -126,7 +126,7 @@ struct QuantizedRows {
     int32_t neg_sum;        // -(sum of q over the group); kept in another way by some kernels
     int32_t neg_sum_first;  // -(sum of q over its first 16); likewise
   };
-  static constexpr int kMaxTile = 16;
+  static constexpr int kMaxTile = 32;
 
   int64_t k = 0;
   int64_t rows = 0;
@@ -184,12 +184,33 @@ struct PanelStream {
   size_t panel_bytes = 0;
 };
 
+// Rows that are added to a product's: data[m * ld + n]; null: none.
+struct AddedRows {
+  const float* data = nullptr;
+  int64_t ld = 0;
+};
+
 // out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
 // panels [panel_begin, panel_end) (never past matrix.n). Overwrites. matrix must be quantized and
 // matrix.k == x.k. Threads that share a product take disjoint panel ranges. next: a hint.
+// residual: only where multiplies_bf16().
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
-               const PanelStream& next = {});
+               const PanelStream& next = {}, const AddedRows& residual = {});
+
+// Two products of the same rows, panel by panel, without results in memory: of each panel, some
+// rows at a time, take(context, first row, number of rows, panel, first, second), first and second
+// [rows x 16], which may be written. Only where pairs_products(x).
+using TakePair = void (*)(void* context, int64_t row, int64_t rows, int64_t panel, float* first,
+                          float* second);
+void linear_pair(const PanelMatrix& first, const PanelMatrix& second, const QuantizedRows& x,
+                 int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                 TakePair take, void* context);
+bool pairs_products(const QuantizedRows& x);
+
+// 16 columns from `column` on, a multiple of 16, of `rows` rows of one tile; x: [rows x 16]. Only
+// where multiplies_bf16().
+void quantize_block(const float* x, QuantizedRows& out, int64_t row, int64_t rows, int64_t column);
 
 // The same for the float panels (kF32, kF16, kBF16, kE5M2) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,

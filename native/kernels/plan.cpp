@@ -122,7 +122,7 @@ QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
   x.rows = rows;
   x.groups = (k + kGroup - 1) / kGroup;
   x.tile = static_cast<int>(even_tile(rows, kernels().tile_rows));
-  x.bf16 = kernels().round_group != nullptr;
+  x.bf16 = kernels().round_run != nullptr;
   x.data = static_cast<uint8_t*>(memory);
   return x;
 }

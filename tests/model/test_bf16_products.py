@@ -1,5 +1,5 @@
 """Answers where quantized weights are multiplied in bf16, which is decided once a process: tests of
-tiny models run again in one that does, and an engine's choice is one for the process."""
+models run again in one that does, and an engine's choice is one for the process."""
 
 import os
 import subprocess
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.lora import write_adapter
 
 FOLDER = Path(__file__).parent
 BF16 = "from octavo import _native; print(_native.ask_for_bf16())"
@@ -25,13 +27,53 @@ def has_bf16() -> None:
 
 
 @pytest.mark.usefixtures("has_bf16")
-@pytest.mark.parametrize("name", ["test_tiny_company.py", "test_golden_tiny.py"])
-def test_tiny_models_answer_as_in_int8(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_tiny_company.py",
+        "test_golden_tiny.py",
+        pytest.param("test_same_answer.py", marks=pytest.mark.model),
+    ],
+)
+def test_models_answer_as_in_int8(name: str) -> None:
     """The same bits in any company, and the golden logits."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", str(FOLDER / name)]
     environment = {**os.environ, "OCTAVO_ISA": "amxbf16"}
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stdout[-4000:]
+
+
+ADAPTED = """
+import sys
+import numpy as np
+from octavo import LLM, SamplingParams
+rng = np.random.default_rng(1)
+prompts = [rng.integers(300, 4000, n).tolist() for n in (300, 290, 70)]
+greedy = SamplingParams(temperature=0, max_tokens=4, logprobs=1, ignore_eos=True)
+options = {"products": "bf16", "num_threads": 2, "lora": {"some": sys.argv[1]}}
+options |= {"max_num_batched_tokens": 1024, "num_kv_blocks": 64, "enable_prefix_caching": False}
+with LLM("smollm2", **options) as llm:
+    def outputs(prompts, names):
+        found = llm.generate(prompts, greedy, lora=names, use_tqdm=False)
+        return [one.outputs for one in found]
+    names = ["some", "", "some"]
+    alone = [outputs([p], [n])[0] for p, n in zip(prompts, names)]
+    plain = outputs(prompts[:1], [""])
+    assert plain[0] != alone[0]
+    assert outputs(prompts, names) == alone  # one step, of rows with an adapter and without
+    assert outputs(prompts[:1], [""]) == plain  # as many rows as before, without any
+print("same")
+"""
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("has_bf16")
+def test_adapters_in_steps_of_many_rows(tmp_path: Path) -> None:
+    """Rows are shared out among threads only where no adapter adds to results."""
+    modules = {"self_attn.q_proj": (576, 576), "mlp.gate_proj": (1536, 576)}
+    modules |= {"mlp.down_proj": (576, 1536)}
+    layers = {f"model.layers.3.{name}": shape for name, shape in modules.items()}
+    assert run(ADAPTED, str(write_adapter(tmp_path / "lora", layers))) == "same\n"
 
 
 CHOOSE = """
