@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from benchmarks.kv_read import kv_read_bytes
 from benchmarks.load import add_requests, steps, until_all_decode
+from benchmarks.memory_speed import read_speed
 from benchmarks.report import table
 
-from octavo import _native
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.engine import Engine
 
 PROMPT, OUTPUT = 16, 17
-READ_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def measure_decode_read(
     """native_s: where the seconds of each native step are appended."""
     pairs = []
     for _ in range(repeat):
-        speed = _native.measure_read_speed(READ_BYTES, threads)
+        speed = read_speed(threads)
         add_requests(engine, 1, PROMPT, OUTPUT)
         until_all_decode(engine)
         native_s.clear()

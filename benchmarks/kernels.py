@@ -23,6 +23,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.memory_speed import read_speed
 from benchmarks.report import table, write_json
 from benchmarks.shapes import BITS, SHAPES, TYPE_IDS, Shape
 
@@ -63,7 +64,7 @@ def measure(options: argparse.Namespace) -> Run:
 
     threads = options.threads
     peaks = {bits: _native.measure_int8_peak(threads, bits) for bits in sorted(set(BITS.values()))}
-    read = _native.measure_read_speed(256 << 20, threads)
+    read = read_speed(threads)
     results = []
     for shape in SHAPES:
         if options.model in (None, shape.model):

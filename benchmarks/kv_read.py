@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.memory_speed import read_speed
 from benchmarks.report import table
 
-from octavo import _native
 from octavo.backends.base import Step
 from octavo.backends.cpu.executable import CpuExecutable
 from octavo.cache import KvCache
@@ -17,7 +17,6 @@ from octavo.models.config import ModelConfig
 CONTEXT = 4096
 CHUNK = 512
 REPEAT = 5
-READ_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,9 @@ def measure_kv_read(
     num_bytes = streams * kv_read_bytes(executable.config, per_token, CONTEXT)
     pairs = []
     for _ in range(REPEAT):
-        read_speed = _native.measure_read_speed(READ_BYTES, threads)
+        speed = read_speed(threads)
         seconds = sum(map(min, zip(*(_layers(executable, step) for _ in range(4)), strict=True)))
-        pairs.append(KvRead(streams, CONTEXT, num_bytes, seconds, read_speed))
+        pairs.append(KvRead(streams, CONTEXT, num_bytes, seconds, speed))
     return sorted(pairs, key=lambda pair: pair.share)[REPEAT // 2]
 
 

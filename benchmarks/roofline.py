@@ -14,6 +14,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.memory_speed import read_speed
 from benchmarks.report import table, write_json
 
 OTHER_BITS = (5, 6, 8)
@@ -40,14 +41,14 @@ class Roof:
     int8_peaks: dict[int, float] = field(default_factory=dict)
 
 
-def measure(threads: int, num_bytes: int = 256 << 20) -> Roof:
+def measure(threads: int) -> Roof:
     """All limits, the best of several short runs each: a shared machine disturbs some."""
     from octavo import _native
 
     return Roof(
         threads,
-        _native.measure_read_speed(num_bytes, threads, True),
-        _native.measure_read_speed(num_bytes, threads, False),
+        read_speed(threads),
+        read_speed(threads, huge_pages=False),
         _native.measure_int8_peak(threads),
         _native.measure_bf16_peak(threads),
         _native.measure_f32_peak(threads),

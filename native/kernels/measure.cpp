@@ -147,7 +147,8 @@ double measure_bf16_peak(int threads) {
 
 double measure_read_speed(int64_t bytes, int threads, bool huge_pages) {
   ThreadPool pool(threads);
-  // Pieces of 64 MB, in turn: some milliseconds each, and out of the caches when read again.
+  // Pieces of 64 MB, in turn: some milliseconds each, and out of the caches when read again if all
+  // of them are some times what the last one holds.
   const auto pieces = static_cast<size_t>(std::max<int64_t>(1, bytes >> 26));
   const size_t share = static_cast<size_t>(bytes / threads) / pieces / 512 * 512;
   const size_t piece = share * static_cast<size_t>(threads);
