@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.bench.results import EngineResult, Run, Workload
@@ -21,11 +22,11 @@ def bench_engine(
     repetitions: int = 3,
     on_run: Callable[[Run], None] | None = None,
 ) -> EngineResult:
-    """One warm-up and `repetitions` measured runs, each with fresh prompts.
+    """A warm-up of as many tokens a step, and `repetitions` measured runs, each with fresh prompts.
 
     on_run: called after each measured run, to show progress.
     """
-    warm_up = Workload(min(workload.input_len, 64), 4, workload.concurrency, workload.seed)
+    warm_up = replace(workload, output_len=min(workload.output_len, 4))
     run_once(engine, warm_up, repetition=-1)
     runs = []
     for repetition in range(repetitions):
