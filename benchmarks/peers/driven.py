@@ -1,15 +1,17 @@
 """Engines written in Python, each in an environment and a process of its own.
 
-Such an engine takes half a minute and more to load, so it is loaded once and stays, asleep, while
-the others are measured. Its driver (drivers/NAME.py, run by its own Python, importing nothing of
-this repository) reads one JSON line per run, {"input_len", "output_len", "streams"}, and answers
-one: {"seconds": ...} or {"error": ...}.
+Such an engine takes half a minute and more to load, so it is loaded once and stays, stopped, while
+the others are measured: some look for work all the time. Its driver (drivers/NAME.py, run by its
+own Python, importing nothing of this repository) reads one JSON line per run, {"input_len",
+"output_len", "streams"}, and answers one: {"seconds": ...} or {"error": ...}.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -57,6 +59,8 @@ class Driven:
         """Let the driver leave; kill it if it does not."""
         process = self._process
         if process is not None and process.stdin is not None and process.stdout is not None:
+            with contextlib.suppress(ProcessLookupError):  # it died
+                os.killpg(process.pid, signal.SIGCONT)
             process.stdin.close()
             try:
                 process.wait(20)
@@ -75,16 +79,25 @@ class Driven:
     def _ask(self, question: dict[str, int]) -> dict[str, Any]:
         process = self._process or self._start()
         assert process.stdin is not None
+        os.killpg(process.pid, signal.SIGCONT)
         process.stdin.write(json.dumps(question) + "\n")
         process.stdin.flush()
-        return self._read(process)
+        answer = self._read(process)
+        os.killpg(process.pid, signal.SIGSTOP)
+        return answer
 
     def _start(self) -> subprocess.Popen[str]:
         print(f"loading {self.name}", file=sys.stderr)
         pipe = subprocess.PIPE
         with (Path("build") / f"{self._driver}.log").open("w") as log:
             process = self._process = subprocess.Popen(
-                self._command, env=self._environment, stdin=pipe, stdout=pipe, stderr=log, text=True
+                self._command,
+                env=self._environment,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # a group of its own, to be stopped whole
             )
         self.version = str(self._read(process)["version"])
         return process
