@@ -25,6 +25,7 @@ from tests.serving.live_server import LiveServer, live_server
 from tests.serving.tiny_model import write_tiny_model
 
 VERSIONS = {"openai": "3.57.0", "anthropic": "2.15.0"}
+"""As pyproject.toml asks for."""
 NAMES = (
     *("gpt-6-astra", "gpt-3.5-turbo-instruct", "text-embedding-3-small", "model"),
     *("claude-opus-5-5", "model_id"),
