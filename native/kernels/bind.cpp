@@ -42,6 +42,10 @@ nb::ndarray<nb::numpy, T> array(std::vector<T> values, std::initializer_list<siz
   return nb::ndarray<nb::numpy, T>(owned->data(), shape, owner);
 }
 
+bool needs_bf16() {
+  return usual_products() == Products::kBf16;
+}
+
 void quantize_all(const float* x, QuantizedRows& out) {
   for (int64_t r = 0; r < out.rows; ++r) quantize_groups(x + r * out.k, out, r, 0, out.groups);
 }
@@ -50,7 +54,7 @@ void quantize_all(const float* x, QuantizedRows& out) {
 class PackedMatrix {
  public:
   PackedMatrix(int source, int64_t n, int64_t k, const Bytes& raw, bool as_float)
-      : matrix_(plan_panels(static_cast<SourceType>(source), n, k, as_float)) {
+      : matrix_(plan_panels(static_cast<SourceType>(source), n, k, as_float, needs_bf16())) {
     const size_t want = source_row_bytes(matrix_.file, k) * static_cast<size_t>(n);
     if (raw.size() != want) {
       throw std::invalid_argument("PackedMatrix: got " + std::to_string(raw.size()) +
@@ -96,8 +100,8 @@ class PackedMatrix {
   void product(const float* x, int64_t rows, int64_t begin, int64_t end, int64_t row_begin,
                int64_t row_end, int threads, float* out) const {
     const bool floats = is_float(matrix_.layout);
-    Buffer memory = allocate(floats ? 64 : QuantizedRows::bytes(rows, matrix_.k));
-    QuantizedRows q = QuantizedRows::in(memory.get(), rows, matrix_.k);
+    Buffer memory = allocate(floats ? 64 : QuantizedRows::bytes(rows, matrix_.k, usual_products()));
+    QuantizedRows q = QuantizedRows::in(memory.get(), rows, matrix_.k, usual_products());
     if (!floats) quantize_all(x, q);
     ThreadPool pool(threads);
     pool.run([&](int tid) {
@@ -119,8 +123,8 @@ class PackedMatrix {
 auto quantize(const FloatMatrix& x) {
   const auto rows = static_cast<int64_t>(x.shape(0));
   const auto k = static_cast<int64_t>(x.shape(1));
-  Buffer memory = allocate(QuantizedRows::bytes(rows, k));
-  QuantizedRows out = QuantizedRows::in(memory.get(), rows, k);
+  Buffer memory = allocate(QuantizedRows::bytes(rows, k, usual_products()));
+  QuantizedRows out = QuantizedRows::in(memory.get(), rows, k, usual_products());
   if (out.bf16)
     throw std::invalid_argument("quantize_rows: rows are bfloat16 here; see round_rows");
   quantize_all(x.data(), out);
@@ -146,8 +150,8 @@ auto quantize(const FloatMatrix& x) {
 auto round_rows(const FloatMatrix& x) {
   const auto rows = static_cast<int64_t>(x.shape(0));
   const auto k = static_cast<int64_t>(x.shape(1));
-  Buffer memory = allocate(QuantizedRows::bytes(rows, k));
-  QuantizedRows rounded = QuantizedRows::in(memory.get(), rows, k);
+  Buffer memory = allocate(QuantizedRows::bytes(rows, k, usual_products()));
+  QuantizedRows rounded = QuantizedRows::in(memory.get(), rows, k, usual_products());
   quantize_all(x.data(), rounded);
   std::vector<float> out(static_cast<size_t>(rows * k));
   for (int64_t r = 0; r < rows; ++r) rounded.read_row(r, out.data() + r * k);
@@ -157,11 +161,9 @@ auto round_rows(const FloatMatrix& x) {
 void bind_linear(nb::module_& m) {
   m.def("active_isa", &active_isa,
         "The instruction set of the kernels: amxbf16, amx, avx512, avxvnni, avx2, neon or scalar.");
-  m.def(
-      "multiplies_bf16", &multiplies_bf16,
-      "Whether quantized weights are multiplied in bfloat16; a process has one kind of products.");
-  m.def("ask_for_bf16", &ask_for_bf16,
-        "The same, and yes if the machine can and no product was made yet.");
+  m.def("has_bf16_products", &has_bf16_products,
+        "Whether quantized weights can be multiplied in bfloat16 here.");
+  m.def("multiplies_bf16", &needs_bf16, "Whether they always are, since OCTAVO_ISA is amxbf16.");
   m.def("round_rows", &round_rows, nb::arg("x"),
         "Activations float32[M, K] as the products see them, in int8 or bfloat16.");
   m.def("quantize_rows", &quantize, nb::arg("x"),
@@ -169,7 +171,7 @@ void bind_linear(nb::module_& m) {
   m.def(
       "packed_bytes",
       [](int source, int64_t n, int64_t k) {
-        return plan_panels(static_cast<SourceType>(source), n, k, false).size_bytes();
+        return plan_panels(static_cast<SourceType>(source), n, k, false, needs_bf16()).size_bytes();
       },
       nb::arg("source_type"), nb::arg("n"), nb::arg("k"), "Bytes of a packed [n, k] matrix.");
   m.def(

@@ -1,6 +1,5 @@
 // Chooses the instruction set once, at the first product.
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <stdexcept>
@@ -26,10 +25,8 @@ struct InstructionSet {
   const char* name;
   bool (*supported)();
   const KernelTable& (*table)();
-  bool bf16 = false;  // only where asked for
+  bool bf16 = false;  // beside another one, unless OCTAVO_ISA asks for it alone
 };
-
-std::atomic<bool> bf16_wanted = false;
 
 bool always() {
   return true;
@@ -122,15 +119,19 @@ std::string names() {
   return all;
 }
 
+std::string wanted() {
+  const char* isa = std::getenv("OCTAVO_ISA");
+  return isa == nullptr ? "" : isa;
+}
+
 const KernelTable& choose() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #endif
-  const char* wanted = std::getenv("OCTAVO_ISA");
-  const std::string isa = wanted == nullptr ? "" : wanted;
+  const std::string isa = wanted();
   const size_t first = isa.empty() ? 0 : place_of(isa);
   for (size_t i = first; i < std::size(kSets); ++i) {
-    if (kSets[i].bf16 && isa.empty() && !bf16_wanted) continue;
+    if (kSets[i].bf16 && isa.empty()) continue;
     if (kSets[i].supported()) return kSets[i].table();
   }
   throw std::invalid_argument("OCTAVO_ISA: got '" + isa + "'; expected " + names() +
@@ -151,13 +152,23 @@ const KernelTable& kernels() {
   return table;
 }
 
-bool ask_for_bf16() {
-  bf16_wanted = true;
-  return multiplies_bf16();
+const KernelTable* bf16_kernels() {
+  static const KernelTable* table = [] {
+    const std::string isa = wanted();
+    const auto* set = std::find_if(std::begin(kSets), std::end(kSets), [&](const auto& s) {
+      return s.bf16 && (isa.empty() || isa == s.name) && s.supported();
+    });
+    return set == std::end(kSets) ? nullptr : &set->table();
+  }();
+  return table;
 }
 
-bool multiplies_bf16() {
-  return kernels().product != nullptr;
+bool has_bf16_products() {
+  return bf16_kernels() != nullptr;
+}
+
+Products usual_products() {
+  return kernels().product == nullptr ? Products::kInt8 : Products::kBf16;
 }
 
 const char* active_isa() {

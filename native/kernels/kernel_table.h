@@ -139,7 +139,7 @@ struct KernelTable {
                        size_t stride) = nullptr;
   // Sets that multiply in bf16: whole products (null: the tiles above), two at once, a row's groups
   // of 32 as they read them (`stride` bytes apart), 16 columns of a tile's rows likewise, what a
-  // panel has behind its groups, and the writing of that.
+  // panel has behind its groups (PanelMatrix::for_bf16), and the writing of that.
   void (*product)(const ProductArgs&) = nullptr;
   void (*product_pair)(const PairArgs&) = nullptr;
   void (*round_run)(const float* x, int64_t groups, uint8_t* out, size_t stride) = nullptr;
@@ -189,5 +189,7 @@ const KernelTable& neon_kernels();
 
 // The table in use: the best this machine has, lowered by OCTAVO_ISA.
 const KernelTable& kernels();
+// That of products in bf16; null: this machine has none, or OCTAVO_ISA names a set without them.
+const KernelTable* bf16_kernels();
 
 }  // namespace octavo

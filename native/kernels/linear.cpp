@@ -154,8 +154,9 @@ struct QuantProduct : ProductArgs {
 };
 
 // quantize_groups, to bf16.
-void round_groups(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
-                  int64_t group_begin, int64_t group_end) {
+void round_groups(const float* x, const QuantizedRows& out, int64_t row, int64_t group_begin,
+                  int64_t group_end) {
+  const KernelTable& table = *bf16_kernels();
   const int64_t whole = std::min(group_end, out.k / kGroup);
   if (group_begin < whole) {
     table.round_run(x + group_begin * kGroup, whole - group_begin, out.elements(row, group_begin),
@@ -173,10 +174,10 @@ void round_groups(const KernelTable& table, const float* x, const QuantizedRows&
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                const PanelStream& next, const AddedRows& residual) {
-  const KernelTable& table = kernels();
   const ProductArgs args{matrix,    x,   row_begin, row_end, panel_begin,
                          panel_end, out, ldo,       next,    residual};
-  if (table.product != nullptr) return table.product(args);
+  if (x.bf16) return bf16_kernels()->product(args);
+  const KernelTable& table = kernels();
   const QuantProduct product{args, table};
   const auto kernels = table.expanded == nullptr
                            ? ExpandedKernels{}
@@ -191,19 +192,19 @@ void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_be
 }
 
 bool pairs_products(const QuantizedRows& x) {
-  return kernels().product_pair != nullptr && x.rows > x.tile;
+  return x.bf16 && x.rows > x.tile;
 }
 
 void linear_pair(const PanelMatrix& first, const PanelMatrix& second, const QuantizedRows& x,
                  int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end,
                  TakePair take, void* context) {
-  kernels().product_pair(
+  bf16_kernels()->product_pair(
       {first, second, x, row_begin, row_end, panel_begin, panel_end, take, context});
 }
 
 void quantize_block(const float* x, QuantizedRows& out, int64_t row, int64_t rows, int64_t column) {
   uint8_t* to = out.elements(row, column / kGroup) + column % kGroup * 2;
-  kernels().round_block(x, rows, to);
+  bf16_kernels()->round_block(x, rows, to);
 }
 
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
@@ -227,9 +228,9 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end) {
   if (group_begin >= group_end) return;
+  if (out.bf16) return round_groups(x, out, row, group_begin, group_end);
   const KernelTable& table = kernels();
   const size_t stride = out.group_stride();
-  if (out.bf16) return round_groups(table, x, out, row, group_begin, group_end);
   auto* q = reinterpret_cast<uint8_t*>(out.q(row, group_begin));
   auto* terms = reinterpret_cast<uint8_t*>(out.terms(row, group_begin));
   const auto one = [&](const float* source) {

@@ -235,7 +235,7 @@ void pack_one(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t* 
 void pack_panels(const PanelMatrix& matrix, const uint8_t* rows, int64_t begin, int64_t end,
                  uint8_t* dst) {
   const size_t row_bytes = source_row_bytes(matrix.file, matrix.k);
-  const auto finish = is_float(matrix.layout) ? nullptr : kernels().finish_panel;
+  const auto finish = matrix.for_bf16 ? bf16_kernels()->finish_panel : nullptr;
   for (int64_t p = begin; p < end; ++p) {
     const int64_t first = p * kPanelRows;
     const int num_rows = static_cast<int>(std::min<int64_t>(kPanelRows, matrix.n - first));

@@ -82,6 +82,9 @@ inline bool is_float(PanelLayout layout) {
          layout == PanelLayout::kBF16 || layout == PanelLayout::kE5M2;
 }
 
+// What quantized weights are multiplied in.
+enum class Products : int32_t { kInt8, kBf16 };
+
 struct PanelMatrix {
   PanelLayout layout = PanelLayout::kF32;
   SourceType source = SourceType::kF32;  // whose panels these are
@@ -90,6 +93,7 @@ struct PanelMatrix {
   int64_t k = 0;                         // columns
   int64_t num_panels = 0;                // ceil(n / 16)
   size_t panel_bytes = 0;                // bytes of one panel in the stream, a multiple of 64
+  bool for_bf16 = false;                 // panels end in what products in bf16 need besides
   const uint8_t* data = nullptr;         // num_panels * panel_bytes, 64-byte aligned; not owned
 
   size_t size_bytes() const { return static_cast<size_t>(num_panels) * panel_bytes; }
@@ -100,8 +104,9 @@ struct PanelMatrix {
 SourceType panel_type(SourceType file);
 
 // Shape and size of the packed form, data left null. as_float expands everything to kF32.
+// for_bf16: so that it can be multiplied in bf16 as well, where this machine has such products.
 // Throws std::invalid_argument if the type or K cannot be packed.
-PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float);
+PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float, bool for_bf16);
 
 // Packs panels [begin, end) from `rows` (the tensor's raw bytes as in the file) into dst (the start
 // of the whole packed matrix). Thread-safe for disjoint ranges.
@@ -115,10 +120,10 @@ size_t source_row_bytes(SourceType file, int64_t k);
 void unpack_row(const PanelMatrix& matrix, int64_t row, float* out);
 
 // Activations, in tiles of up to 16 rows that one pass over the weights serves; K is padded to a
-// multiple of 32 with zeros. Most instruction sets have them as int8 with one scale per group of
-// 32: a tile holds, group after group, the 32 bytes of each of its rows, then the Terms of each of
-// its rows, and a product reads it front to back through two pointers. Sets that multiply bfloat16
-// have the 64 bytes of each row, group after group, and no terms (bf16_rows.h).
+// multiple of 32 with zeros. Products in int8 have them as int8 with one scale per group of 32: a
+// tile holds, group after group, the 32 bytes of each of its rows, then the Terms of each of its
+// rows, and a product reads it front to back through two pointers. Products in bf16 have the 64
+// bytes of each row, group after group, and no terms (bf16_rows.h).
 struct QuantizedRows {
   struct Terms {
     float scale;            // x ~ scale * q
@@ -135,16 +140,16 @@ struct QuantizedRows {
   bool bf16 = false;
   uint8_t* data = nullptr;  // not owned
 
-  static size_t bytes(int64_t rows, int64_t k);
+  static size_t bytes(int64_t rows, int64_t k, Products products);
   // What `in` uses for just these rows. Kernels may read kBeyond bytes more.
-  static size_t exact_bytes(int64_t rows, int64_t k);
+  static size_t exact_bytes(int64_t rows, int64_t k, Products products);
   // The most that exact_bytes of parts of these rows add up to.
-  static size_t most_bytes(int64_t rows, int64_t k);
+  static size_t most_bytes(int64_t rows, int64_t k, Products products);
   static constexpr size_t kBeyond = kMaxTile * kGroup * 2;
-  // Lays the rows into `memory` (64-byte aligned, bytes(rows, k) long). `rows` is best the number
-  // of rows about to be multiplied: the tile size is chosen so that the tiles come out even,
-  // and as the instruction set in use likes them.
-  static QuantizedRows in(void* memory, int64_t rows, int64_t k);
+  // Lays the rows into `memory` (64-byte aligned, bytes(...) long). `rows` is best the number of
+  // rows about to be multiplied: the tile size is chosen so that the tiles come out even, and as
+  // the instruction set in use likes them.
+  static QuantizedRows in(void* memory, int64_t rows, int64_t k, Products products);
 
   // Bytes of a row's group: its elements, and those with its terms.
   size_t element_bytes() const { return bf16 ? 2 * kGroup : kGroup; }
@@ -191,9 +196,9 @@ struct AddedRows {
 };
 
 // out[m * ldo + n] = dot(activation row m, weight row n) for m in [0, rows), n in the rows of
-// panels [panel_begin, panel_end) (never past matrix.n). Overwrites. matrix must be quantized and
-// matrix.k == x.k. Threads that share a product take disjoint panel ranges. next: a hint.
-// residual: only where multiplies_bf16().
+// panels [panel_begin, panel_end) (never past matrix.n). Overwrites. matrix must be quantized, and
+// for_bf16 if x is bf16, and matrix.k == x.k. Threads that share a product take disjoint panel
+// ranges. next: a hint. residual: only where x is bf16.
 void linear_q8(const PanelMatrix& matrix, const QuantizedRows& x, int64_t row_begin,
                int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo,
                const PanelStream& next = {}, const AddedRows& residual = {});
@@ -209,21 +214,19 @@ void linear_pair(const PanelMatrix& first, const PanelMatrix& second, const Quan
 bool pairs_products(const QuantizedRows& x);
 
 // 16 columns from `column` on, a multiple of 16, of `rows` rows of one tile; x: [rows x 16]. Only
-// where multiplies_bf16().
+// where `out` is bf16.
 void quantize_block(const float* x, QuantizedRows& out, int64_t row, int64_t rows, int64_t column);
 
 // The same for the float panels (kF32, kF16, kBF16, kE5M2) with float activations x[m * ldx + k].
 void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t row_begin,
                 int64_t row_end, int64_t panel_begin, int64_t panel_end, float* out, int64_t ldo);
 
-// The instruction set in use: "amxbf16", "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar".
-// OCTAVO_ISA lowers it (for tests).
+// The instruction set in use: "amx", "avx512", "avxvnni", "avx2", "neon" or "scalar". OCTAVO_ISA
+// lowers it (for tests), or makes it "amxbf16", which multiplies in bf16 alone.
 const char* active_isa();
 
-// Whether quantized weights are multiplied in bfloat16 by a set of that kind. A process has one
-// kind: the first of these calls, or of any product, decides. ask_for_bf16: yes if the machine can
-// and nothing has been decided yet.
-bool multiplies_bf16();
-bool ask_for_bf16();
+// Whether this machine has products in bf16, and what there is unless bf16 is asked for.
+bool has_bf16_products();
+Products usual_products();
 
 }  // namespace octavo

@@ -59,7 +59,7 @@ size_t source_row_bytes(SourceType file, int64_t k) {
   return static_cast<size_t>(k / block.columns) * static_cast<size_t>(block.bytes);
 }
 
-PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
+PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float, bool for_bf16) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (n <= 0 || n > kMost || k > kMost) {
     refuse("a matrix of " + std::to_string(n) + " x " + std::to_string(k), "1 to 2^31-1 each way");
@@ -73,7 +73,9 @@ PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
   m.num_panels = (n + kPanelRows - 1) / kPanelRows;
   const bool quantized = with_format(m.source, [&]<SourceType S>() {
     m.layout = Format<S>::kLayout;
-    m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64) + kernels().trailer_bytes;
+    m.panel_bytes = round_up(groups_bytes<S>(k / kGroup), 64);
+    m.for_bf16 = for_bf16 && has_bf16_products();
+    if (m.for_bf16) m.panel_bytes += bf16_kernels()->trailer_bytes;
   });
   if (quantized) return m;
   if (m.source == SourceType::kE5M2) {
@@ -89,6 +91,10 @@ PanelMatrix plan_panels(SourceType file, int64_t n, int64_t k, bool as_float) {
 
 namespace {
 
+const KernelTable& table_of(Products products) {
+  return products == Products::kBf16 ? *bf16_kernels() : kernels();
+}
+
 // Rows of a tile such that the tiles come out even: 13 rows are 7 + 6, not 12 + 1.
 int64_t even_tile(int64_t rows, int64_t most) {
   const int64_t tiles = (rows + most - 1) / most;
@@ -97,32 +103,32 @@ int64_t even_tile(int64_t rows, int64_t most) {
 
 }  // namespace
 
-size_t QuantizedRows::bytes(int64_t rows, int64_t k) {
+size_t QuantizedRows::bytes(int64_t rows, int64_t k, Products products) {
   // Room for any tile size that `in` may choose for fewer rows too, and for kernels that read the
   // elements of a whole tile where there are fewer rows.
   const size_t groups = static_cast<size_t>((k + kGroup - 1) / kGroup);
-  return round_up(
-      static_cast<size_t>(rows + kMaxTile) * groups * in(nullptr, 1, k).row_bytes() + kBeyond, 64);
+  const size_t row_bytes = in(nullptr, 1, k, products).row_bytes();
+  return round_up(static_cast<size_t>(rows + kMaxTile) * groups * row_bytes + kBeyond, 64);
 }
 
-size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k) {
-  const QuantizedRows x = in(nullptr, rows, k);
+size_t QuantizedRows::exact_bytes(int64_t rows, int64_t k, Products products) {
+  const QuantizedRows x = in(nullptr, rows, k, products);
   return static_cast<size_t>((rows + x.tile - 1) / x.tile) * x.tile_stride();
 }
 
-size_t QuantizedRows::most_bytes(int64_t rows, int64_t k) {
+size_t QuantizedRows::most_bytes(int64_t rows, int64_t k, Products products) {
   // A part of r rows has ceil(r / most) tiles, and fewer empty rows than that.
-  const int64_t most = kernels().tile_rows;
-  return exact_bytes(1, k) * static_cast<size_t>(rows + rows / most);
+  const int64_t most = table_of(products).tile_rows;
+  return exact_bytes(1, k, products) * static_cast<size_t>(rows + rows / most);
 }
 
-QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k) {
+QuantizedRows QuantizedRows::in(void* memory, int64_t rows, int64_t k, Products products) {
   QuantizedRows x;
   x.k = k;
   x.rows = rows;
   x.groups = (k + kGroup - 1) / kGroup;
-  x.tile = static_cast<int>(even_tile(rows, kernels().tile_rows));
-  x.bf16 = kernels().round_run != nullptr;
+  x.tile = static_cast<int>(even_tile(rows, table_of(products).tile_rows));
+  x.bf16 = products == Products::kBf16;
   x.data = static_cast<uint8_t*>(memory);
   return x;
 }

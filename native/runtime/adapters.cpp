@@ -20,7 +20,7 @@ size_t aligned(size_t n) {
 }
 
 PanelMatrix planned(const RawLowRank& raw, SourceType type, int64_t n, int64_t k, size_t bytes) {
-  const PanelMatrix m = plan_panels(type, n, k, false);
+  const PanelMatrix m = plan_panels(type, n, k, false, false);
   if (!is_float(m.layout)) refuse(raw.matrix, "expected floats");
   if (bytes != source_row_bytes(type, k) * static_cast<size_t>(n)) {
     refuse(raw.matrix, "the bytes do not match the shape");

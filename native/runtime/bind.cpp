@@ -26,6 +26,13 @@ using FloatRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>
 using OptionalFloats = std::vector<float>;
 using Heads = std::tuple<int, int64_t, int32_t>;
 
+Executor::Kind kind_of(const std::string& products) {
+  if (products == "int8") return Executor::Kind::kInt8;
+  if (products == "bf16") return Executor::Kind::kBf16;
+  if (products == "mixed") return Executor::Kind::kMixed;
+  throw std::invalid_argument("executor: unknown products " + products);
+}
+
 EmbedBy embed_by(const std::string& name) {
   if (name == "tokens") return EmbedBy::kTokens;
   if (name == "positions") return EmbedBy::kPositions;
@@ -35,8 +42,9 @@ EmbedBy embed_by(const std::string& name) {
 
 StepView view(const Ints& tokens, const Ints& positions, const Ints& slots, const Ints& query_start,
               const Ints& seq_len, const Ints2& block_table, const Ints& logit_rows,
-              const Ints& types, const Ints& adapters) {
+              const Ints& types, const Ints& adapters, bool of_prompts) {
   StepView s;
+  s.of_prompts = of_prompts;
   s.tokens = tokens.data();
   s.positions = positions.data();
   s.slots = slots.data();
@@ -216,7 +224,13 @@ void bind_executor(nb::module_& m) {
   m.def("measure_job", &measure_job, "threads"_a, "rounds"_a = 200, "repeats"_a = 100,
         nb::call_guard<nb::gil_scoped_release>(), "Seconds of one empty job, one number a repeat.");
   nb::class_<Executor> c(m, "Executor");
-  c.def(nb::init<int, int64_t, int64_t>(), "num_threads"_a, "max_tokens"_a, "max_rows"_a);
+  c.def(
+      "__init__",
+      [](Executor* e, int num_threads, int64_t max_tokens, int64_t max_rows,
+         const std::string& products) {
+        new (e) Executor(num_threads, max_tokens, max_rows, kind_of(products));
+      },
+      "num_threads"_a, "max_tokens"_a, "max_rows"_a, "products"_a);
   c.def_prop_ro("num_threads", &Executor::num_threads);
   c.def_prop_ro("weight_bytes", &Executor::weight_bytes);
   c.def("set_profiling", &Executor::set_profiling, "on"_a);
@@ -267,9 +281,10 @@ void bind_executor(nb::module_& m) {
   c.def(
       "forward",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, FloatRows out) {
+         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, bool of_prompts,
+         FloatRows out) {
         const StepView s = view(tokens, positions, slots, query_start, seq_len, block_table,
-                                logit_rows, types, adapters);
+                                logit_rows, types, adapters, of_prompts);
         if (out.shape(0) < logit_rows.shape(0) ||
             static_cast<int64_t>(out.shape(1)) != e.output_width()) {
           throw std::invalid_argument("executor: the logits array has the wrong shape");
@@ -279,13 +294,14 @@ void bind_executor(nb::module_& m) {
         e.run(s, data);
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "types"_a, "adapters"_a, "out"_a);
+      "logit_rows"_a, "types"_a, "adapters"_a, "of_prompts"_a, "out"_a);
   c.def(
       "step",
       [](Executor& e, Ints tokens, Ints positions, Ints slots, Ints query_start, Ints seq_len,
-         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, const NativeBatch& batch) {
+         Ints2 block_table, Ints logit_rows, Ints types, Ints adapters, bool of_prompts,
+         const NativeBatch& batch) {
         const StepView s = view(tokens, positions, slots, query_start, seq_len, block_table,
-                                logit_rows, types, adapters);
+                                logit_rows, types, adapters, of_prompts);
         batch.check_vocab(e.output_width());
         ResultArrays result(batch.rows(), std::min<int64_t>(batch.top_n(), e.output_width()),
                             batch.listed_n());
@@ -296,7 +312,7 @@ void bind_executor(nb::module_& m) {
         return result.take();
       },
       "tokens"_a, "positions"_a, "slots"_a, "query_start"_a, "seq_len"_a, "block_table"_a,
-      "logit_rows"_a, "types"_a, "adapters"_a, "batch"_a);
+      "logit_rows"_a, "types"_a, "adapters"_a, "of_prompts"_a, "batch"_a);
   bind_instructions(c);
   bind_adapters(c);
   bind_experts(c);

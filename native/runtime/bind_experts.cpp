@@ -31,7 +31,7 @@ using ExpertDims = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
 ExpertSizes sizes_of(const Executor& e, const ExpertDims& d) {
   return {e.most_rows(),  std::get<0>(d), std::get<1>(d), std::get<2>(d),
-          std::get<3>(d), std::get<4>(d), std::get<5>(d)};
+          std::get<3>(d), std::get<4>(d), std::get<5>(d), e.largest_products()};
 }
 
 using ThreeMatrices = std::vector<std::tuple<int, int, int>>;  // gate, up, down of each expert

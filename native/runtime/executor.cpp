@@ -38,8 +38,9 @@ void drop_pages(const uint8_t* begin, const uint8_t* end) {
 
 }  // namespace
 
-Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
-    : max_tokens_(max_tokens), max_rows_(max_rows), pool_(num_threads) {
+Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows, Kind kind)
+    : max_tokens_(max_tokens), max_rows_(max_rows), kind_(kind), pool_(num_threads) {
+  require(kind == Kind::kInt8 || has_bf16_products(), "no products in bf16 here");
   // At least two panels of two products over all rows of the largest step.
   const int64_t rows = std::max(max_tokens, max_rows);
   const size_t floats = static_cast<size_t>(std::max(kTileFloats, 4 * kPanelRows * rows));
@@ -63,7 +64,7 @@ Executor::Executor(int num_threads, int64_t max_tokens, int64_t max_rows)
 
 int Executor::plan_matrix(SourceType source, int64_t n, int64_t k, bool as_float) {
   require(weights_.data() == nullptr, "weights are allocated already");
-  matrices_.push_back(plan_panels(source, n, k, as_float));
+  matrices_.push_back(plan_panels(source, n, k, as_float, kind_ != Kind::kInt8));
   matrix_offsets_.push_back(weight_bytes_);
   weight_bytes_ += aligned(matrices_.back().size_bytes());
   return static_cast<int>(matrices_.size()) - 1;
@@ -129,7 +130,7 @@ void Executor::pack(const std::vector<Raw>& tensors) {
 }
 
 size_t Executor::buffer_bytes(int64_t width, bool quantized) const {
-  if (quantized) return aligned(QuantizedRows::bytes(most_rows(), width));
+  if (quantized) return aligned(QuantizedRows::bytes(most_rows(), width, largest_products()));
   return aligned(static_cast<size_t>(most_rows() * width) * sizeof(float));
 }
 
@@ -157,7 +158,9 @@ void Executor::allocate_arena(size_t bytes) {
     Buffer& b = buffers_[i];
     require(at.offset + at.bytes <= bytes, "a buffer lies outside the arena");
     uint8_t* p = arena_.data() + at.offset;
-    if (at.form == Form::kQuantized) b.q8 = QuantizedRows::in(p, most_rows(), b.width);
+    if (at.form == Form::kQuantized) {
+      b.q8 = QuantizedRows::in(p, most_rows(), b.width, largest_products());
+    }
     if (at.form == Form::kFloat) b.f32 = reinterpret_cast<float*>(p);
     if (at.form == Form::kScratch) b.bytes = p;
   }
@@ -299,14 +302,14 @@ void Executor::wait_closed(const Claims& claims, uint32_t tag) {
 
 // Lays quantized rows out for so many of them: a step of one row has its groups side by side, not
 // each in a tile of many rows, which threads would fetch from each other line by line.
-void Executor::lay_out_rows(int64_t rows) {
-  if (rows == laid_out_rows_) return;
+void Executor::lay_out_rows(int64_t rows, Products products) {
+  if (rows == laid_out_rows_ && products == laid_out_products_) return;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (locations_[i].form != Form::kQuantized) continue;
     Buffer& b = buffers_[i];
-    b.q8 = QuantizedRows::in(b.q8.data, rows, b.width);
+    b.q8 = QuantizedRows::in(b.q8.data, rows, b.width, products);
   }
-  laid_out_rows_ = rows;
+  laid_out_rows_ = rows, laid_out_products_ = products;
 }
 
 // Tells each region what every thread reads after it.
@@ -324,7 +327,9 @@ void Executor::look_ahead() {
 
 void Executor::run_step(const StepView& step, float* logits, const SamplingView* sampling,
                         const SampleOut* samples) {
-  lay_out_rows(std::max(step.num_tokens, step.num_rows));
+  const bool bf16 = kind_ == Kind::kBf16 || (kind_ == Kind::kMixed && step.of_prompts);
+  context_.products = bf16 ? Products::kBf16 : Products::kInt8;
+  lay_out_rows(std::max(step.num_tokens, step.num_rows), context_.products);
   pool_.linger(step.num_tokens <= kFewTokens ? kLingerOfFew : kLinger);
   context_.step = step;
   context_.logits = logits;

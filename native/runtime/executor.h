@@ -24,7 +24,11 @@ namespace octavo {
 
 class Executor {
  public:
-  Executor(int num_threads, int64_t max_tokens, int64_t max_rows);
+  // What quantized weights are multiplied in, by step: kMixed is bf16 where all tokens are of
+  // prompts (StepView::of_prompts), int8 elsewhere. Bf16 needs has_bf16_products().
+  enum class Kind { kInt8, kBf16, kMixed };
+
+  Executor(int num_threads, int64_t max_tokens, int64_t max_rows, Kind kind);
 
   int num_threads() const { return pool_.size(); }
   ThreadPool& pool() { return pool_; }
@@ -51,6 +55,10 @@ class Executor {
   void pack(const std::vector<Raw>& tensors);
 
   // Activations. An offset is chosen by the caller, who knows lifetimes.
+  // Of the kinds of products that steps may have, the one whose rows take more memory.
+  Products largest_products() const {
+    return kind_ == Kind::kInt8 ? Products::kInt8 : Products::kBf16;
+  }
   int64_t most_rows() const { return std::max(max_tokens_, max_rows_); }
   size_t buffer_bytes(int64_t width, bool quantized) const;
   int place_buffer(int64_t width, bool quantized, size_t offset);
@@ -107,7 +115,7 @@ class Executor {
   void run_step(const StepView& step, float* logits, const SamplingView* sampling,
                 const SampleOut* samples);
   void seal();
-  void lay_out_rows(int64_t rows);
+  void lay_out_rows(int64_t rows, Products products);
   void look_ahead();
   void run_program(int tid, uint32_t tag);
   void add_profile(TimePoint start);
@@ -115,6 +123,7 @@ class Executor {
 
   int64_t max_tokens_;
   int64_t max_rows_;
+  Kind kind_;
   std::vector<PanelMatrix> matrices_;
   int64_t token_limit_ = INT32_MAX;
   int64_t position_limit_ = INT32_MAX;
@@ -133,6 +142,7 @@ class Executor {
   };
   std::vector<Location> locations_;  // of the buffers in the arena
   int64_t laid_out_rows_ = 0;        // that quantized buffers are laid out for
+  Products laid_out_products_ = Products::kInt8;
   Arena arena_;
   KvMemory kv_;
   Arena kv_arena_;

@@ -37,9 +37,9 @@ struct RowsView {
   const float* f32 = nullptr;
   QuantizedRows q8;
 
-  RowsView(uint8_t* memory, int64_t rows, int64_t width, bool quantized) {
+  RowsView(const RunContext& ctx, uint8_t* memory, int64_t rows, int64_t width, bool quantized) {
     if (quantized) {
-      q8 = QuantizedRows::in(memory, rows, width);
+      q8 = QuantizedRows::in(memory, rows, width, ctx.products);
     } else {
       f32 = reinterpret_cast<const float*>(memory);
     }
@@ -62,7 +62,7 @@ class Sort : public Instruction {
   int64_t prepare(RunContext& ctx) override { return m_->rows(ctx) > 0 ? 1 : 0; }
   void run(RunContext& ctx, int64_t, ThreadScratch&) override {
     ExpertScratch scratch = m_->scratch(ctx);
-    sort_by_expert(m_->sizes, ctx.buffer(m_->s.routes).f32, m_->rows(ctx), scratch);
+    sort_by_expert(m_->sizes, ctx.buffer(m_->s.routes).f32, m_->rows(ctx), ctx.products, scratch);
   }
 
  private:
@@ -80,34 +80,35 @@ class Gather : public Instruction {
     const ExpertScratch scratch = m_->scratch(ctx);
     if (item >= *scratch.num_active) return;
     const ExpertRows& e = scratch.active[item];
-    const Buffer& from = ctx.buffer(m_->s.in);
     for (int32_t i = 0; i < e.count; ++i) {
       const int64_t row = scratch.pair_of[e.first + i] / m_->sizes.top_k;
       if (m_->s.in_order.empty()) {
-        copy(from, row, e, i, scratch.in + e.in_at);
+        copy(ctx, row, e, i, scratch.in + e.in_at);
       } else {
-        reorder(from, row, e, i, scratch.in + e.in_at, thread.tile);
+        reorder(ctx, row, e, i, scratch.in + e.in_at, thread.tile);
       }
     }
   }
 
  private:
-  void copy(const Buffer& from, int64_t row, const ExpertRows& e, int64_t to, uint8_t* memory) {
+  void copy(const RunContext& ctx, int64_t row, const ExpertRows& e, int64_t to,
+            uint8_t* memory) const {
+    const Buffer& from = ctx.buffer(m_->s.in);
     const int64_t width = m_->sizes.features;
     if (!m_->sizes.quantized_in) {
       std::copy_n(from.f32 + row * width, width, reinterpret_cast<float*>(memory) + to * width);
       return;
     }
-    QuantizedRows::in(memory, e.count, width).copy_row(to, from.q8, row);
+    QuantizedRows::in(memory, e.count, width, ctx.products).copy_row(to, from.q8, row);
   }
 
-  void reorder(const Buffer& from, int64_t row, const ExpertRows& e, int64_t to, uint8_t* memory,
+  void reorder(const RunContext& ctx, int64_t row, const ExpertRows& e, int64_t to, uint8_t* memory,
                float* ordered) const {
     const int64_t width = m_->sizes.features;
-    const float* x = from.f32 + row * width;
+    const float* x = ctx.buffer(m_->s.in).f32 + row * width;
     const int32_t* order = m_->s.in_order.data() + e.expert * width;
     for (int64_t i = 0; i < width; ++i) ordered[i] = x[order[i]];
-    QuantizedRows rows = QuantizedRows::in(memory, e.count, width);
+    QuantizedRows rows = QuantizedRows::in(memory, e.count, width, ctx.products);
     quantize_groups(ordered, rows, to, 0, rows.groups);
   }
 
@@ -173,7 +174,8 @@ class GateUp : public Instruction {
     const PanelMatrix& up = (*ctx.matrices)[m_->s.up[e.expert]];
     const int64_t ld = (end - begin) * kPanelRows, c = begin * kPanelRows;
     const int64_t n = std::min(c + ld, gate.n) - c;
-    const RowsView in(scratch.in + e.in_at, e.count, m_->sizes.features, m_->sizes.quantized_in);
+    const RowsView in(ctx, scratch.in + e.in_at, e.count, m_->sizes.features,
+                      m_->sizes.quantized_in);
     float* g = tile;
     float* u = tile + (row_end - row_begin) * ld;
     // A product writes row r of the range at out + r * ldo.
@@ -183,7 +185,7 @@ class GateUp : public Instruction {
       add_expert_bias(m_->s.gate_bias, e.expert, gate.n, c, n, g);
       add_expert_bias(m_->s.up_bias, e.expert, gate.n, c, n, u);
       activate(ctx, g, u, n);
-      keep(scratch.hidden + e.hidden_at, e.count, r, c, n, g);
+      keep(ctx, scratch.hidden + e.hidden_at, e.count, r, c, n, g);
     }
   }
 
@@ -203,10 +205,11 @@ class GateUp : public Instruction {
   }
 
   // Puts columns [c, c + n) of hidden row r in place.
-  void keep(uint8_t* memory, int64_t count, int64_t r, int64_t c, int64_t n, const float* x) const {
+  void keep(const RunContext& ctx, uint8_t* memory, int64_t count, int64_t r, int64_t c, int64_t n,
+            const float* x) const {
     const int64_t hidden = m_->sizes.hidden;
     if (m_->sizes.quantized_hidden) {
-      QuantizedRows rows = QuantizedRows::in(memory, count, hidden);
+      QuantizedRows rows = QuantizedRows::in(memory, count, hidden, ctx.products);
       quantize_groups(x - c, rows, r, c / kGroup, (c + n + kGroup - 1) / kGroup);
     } else {
       std::copy_n(x, n, reinterpret_cast<float*>(memory) + r * hidden + c);
@@ -231,7 +234,7 @@ class Down : public Instruction {
     const ExpertRows& e = scratch.active[active];
     const PanelMatrix& w = (*ctx.matrices)[m_->s.down[e.expert]];
     const int64_t begin = items_.begin(item), end = items_.end(item), ld = m_->sizes.features;
-    const RowsView in(scratch.hidden + e.hidden_at, e.count, w.k, m_->sizes.quantized_hidden);
+    const RowsView in(ctx, scratch.hidden + e.hidden_at, e.count, w.k, m_->sizes.quantized_hidden);
     float* out = scratch.out + e.first * ld;
     in.times(w, 0, e.count, begin, end, out, ld);
     const int64_t c = begin * kPanelRows, n = std::min(end * kPanelRows, w.n) - c;

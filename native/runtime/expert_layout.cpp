@@ -17,7 +17,7 @@ size_t most_row_bytes(const ExpertSizes& s, int64_t k, bool quantized) {
   const int64_t pairs = s.pairs();
   const size_t padding = 64 * static_cast<size_t>(s.most_active(pairs));
   if (!quantized) return static_cast<size_t>(pairs * k) * sizeof(float) + padding;
-  return QuantizedRows::most_bytes(pairs, k) + padding + QuantizedRows::kBeyond;
+  return QuantizedRows::most_bytes(pairs, k, s.largest) + padding + QuantizedRows::kBeyond;
 }
 
 struct Offsets {
@@ -40,8 +40,8 @@ int32_t expert_of(float id, int64_t num_experts) {
 
 }  // namespace
 
-size_t expert_row_bytes(int64_t n, int64_t k, bool quantized) {
-  return aligned(quantized ? QuantizedRows::exact_bytes(n, k)
+size_t expert_row_bytes(int64_t n, int64_t k, bool quantized, Products products) {
+  return aligned(quantized ? QuantizedRows::exact_bytes(n, k, products)
                            : static_cast<size_t>(n * k) * sizeof(float));
 }
 
@@ -60,7 +60,7 @@ size_t ExpertScratch::bytes(const ExpertSizes& sizes) {
   return Offsets(sizes).total;
 }
 
-void sort_by_expert(const ExpertSizes& sizes, const float* routes, int64_t rows,
+void sort_by_expert(const ExpertSizes& sizes, const float* routes, int64_t rows, Products products,
                     ExpertScratch& scratch) {
   const int64_t k = sizes.top_k;
   std::vector<int32_t> starts(static_cast<size_t>(sizes.num_experts) + 1);
@@ -78,8 +78,8 @@ void sort_by_expert(const ExpertSizes& sizes, const float* routes, int64_t rows,
     if (count == 0) continue;
     scratch.active[active++] = {static_cast<int32_t>(e), first, count, in_at, hidden_at};
     first += count;
-    in_at += expert_row_bytes(count, sizes.features, sizes.quantized_in);
-    hidden_at += expert_row_bytes(count, sizes.hidden, sizes.quantized_hidden);
+    in_at += expert_row_bytes(count, sizes.features, sizes.quantized_in, products);
+    hidden_at += expert_row_bytes(count, sizes.hidden, sizes.quantized_hidden, products);
   }
   *scratch.num_active = active;
   for (int64_t row = 0; row < rows; ++row) {

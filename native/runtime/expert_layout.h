@@ -21,6 +21,7 @@ struct ExpertSizes {
   int64_t hidden;         // F: of an expert
   bool quantized_in;      // gate and up read int8 rows
   bool quantized_hidden;  // down does
+  Products largest;       // of the kinds of products that steps may have, the one of larger rows
 
   int64_t pairs() const { return rows * top_k; }
   // The most experts that n pairs can fall to.
@@ -51,11 +52,11 @@ struct ExpertScratch {
 };
 
 // Bytes of n rows of k columns of one expert.
-size_t expert_row_bytes(int64_t n, int64_t k, bool quantized);
+size_t expert_row_bytes(int64_t n, int64_t k, bool quantized, Products products);
 
 // Sorts the pairs of `rows` rows: routes is [rows][2 * top_k], ids and then weights. An id that is
 // no expert's is taken for 0.
-void sort_by_expert(const ExpertSizes& sizes, const float* routes, int64_t rows,
+void sort_by_expert(const ExpertSizes& sizes, const float* routes, int64_t rows, Products products,
                     ExpertScratch& scratch);
 
 }  // namespace octavo

@@ -77,9 +77,10 @@ class Gated : public Instruction {
   // Both products at once, a panel of each, where nothing but the activation is done with them.
   bool can_pair(const RunContext& ctx) const {
     const Buffer& in = ctx.buffer(s_.in);
-    return in_many_bf16_rows(ctx.rows(s_.rows)) && in.f32 == nullptr && pairs_products(in.q8) &&
-           s_.out_q8 >= 0 && s_.out_f32 < 0 && s_.gate_bias.empty() && s_.up_bias.empty() &&
-           !has_adapters(ctx, s_.rows) && matrix(ctx, s_.gate).n % kGroup == 0;
+    return in_many_bf16_rows(ctx, ctx.rows(s_.rows)) && in.f32 == nullptr &&
+           pairs_products(in.q8) && s_.out_q8 >= 0 && s_.out_f32 < 0 && s_.gate_bias.empty() &&
+           s_.up_bias.empty() && !has_adapters(ctx, s_.rows) &&
+           matrix(ctx, s_.gate).n % kGroup == 0;
   }
 
   void run_pairs(RunContext& ctx, int64_t item) const {

@@ -75,7 +75,7 @@ class Linear : public Instruction {
   int64_t cut(const RunContext& ctx) {
     if (rows() == 0) return 0;
     if (rows() <= kStreamRows) return cut_runs(ctx, kStreamBytes, true);
-    if (in_many_bf16_rows(rows())) return cut_runs(ctx, kBf16ChunkPanels, false);
+    if (row_shares_.many_bf16()) return cut_runs(ctx, kBf16ChunkPanels, false);
     return cut_chunks(ctx);
   }
 
@@ -144,7 +144,7 @@ class Linear : public Instruction {
       return;
     }
     const Buffer& res = ctx.buffer(p.residual);
-    if (in.f32 == nullptr && multiplies_bf16() && p.bias.empty() && !has_adapters(ctx, s_.rows)) {
+    if (in.f32 == nullptr && in.q8.bf16 && p.bias.empty() && !has_adapters(ctx, s_.rows)) {
       product(in, w, from, to, begin, end, out + p.column, ldo, next,
               {res.f32 + p.column, res.width});
       return;

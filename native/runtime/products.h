@@ -26,8 +26,8 @@ constexpr int64_t kManyRows = 64;
 constexpr int64_t kShareRows = 128;        // of a thread, at least, where rows are shared out
 constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
 
-inline bool in_many_bf16_rows(int64_t rows) {
-  return rows > kManyRows && multiplies_bf16();
+inline bool in_many_bf16_rows(const RunContext& ctx, int64_t rows) {
+  return rows > kManyRows && ctx.products == Products::kBf16;
 }
 
 // Rows of the matrix that panels [begin, end) hold.
@@ -82,8 +82,8 @@ class RowShares {
   RowShares() = default;
   // wanted: false for one share of all rows.
   RowShares(const RunContext& ctx, Rows rows, const Buffer& in, bool wanted)
-      : rows_(ctx.rows(rows)) {
-    if (!wanted || !in_many_bf16_rows(rows_)) return;
+      : rows_(ctx.rows(rows)), many_bf16_(in_many_bf16_rows(ctx, rows_)) {
+    if (!wanted || !many_bf16_) return;
     const int64_t tile = in.f32 != nullptr ? 1 : in.q8.tile;
     const int64_t tiles = (rows_ + tile - 1) / tile, threads = ctx.pool->size();
     if (rows_ >= kShareRows * threads) tile_ = tile, tiles_ = tiles, count_ = threads;
@@ -91,6 +91,7 @@ class RowShares {
   bool operator==(const RowShares&) const = default;
 
   int64_t rows() const { return rows_; }
+  bool many_bf16() const { return many_bf16_; }
   int64_t count() const { return count_; }
   // The first row of a share; of the one past the last, the number of rows.
   int64_t begin(int64_t share) const {
@@ -101,6 +102,7 @@ class RowShares {
 
  private:
   int64_t rows_ = 0;
+  bool many_bf16_ = false;
   int64_t tile_ = 0;
   int64_t tiles_ = 0;
   int64_t count_ = 1;

@@ -27,6 +27,7 @@ struct StepView {
   int32_t num_seqs = 0;               // S
   int32_t num_rows = 0;               // R
   int32_t table_width = 0;            // B
+  bool of_prompts = false;            // all tokens are of prompts
 };
 
 // Activations between instructions: float rows, or quantized rows, in the arena; or scratch memory
@@ -82,6 +83,7 @@ struct RunContext {
   std::vector<RowScan>* scans = nullptr;  // room for some rows to be scanned by all threads
   float* logits = nullptr;                // [R][logits_width], where the program's output goes
   int64_t logits_width = 0;
+  Products products = Products::kInt8;  // of this step
 
   int64_t rows(Rows kind) const { return kind == Rows::kTokens ? step.num_tokens : step.num_rows; }
   Buffer& buffer(int id) const { return (*buffers)[id]; }

@@ -73,7 +73,7 @@ struct Matrix {
   Aligned memory;
 
   Matrix(SourceType source, int64_t n, int64_t k, const Bytes& rows)
-      : panels(plan_panels(source, n, k, false)), memory(panels.size_bytes()) {
+      : panels(plan_panels(source, n, k, false, false)), memory(panels.size_bytes()) {
     pack_panels(panels, rows.data(), 0, panels.num_panels, memory.get());
     panels.data = memory.get();
   }
@@ -86,7 +86,7 @@ uint8_t scale_byte() {
 
 Matrix random_matrix(SourceType source, int64_t n, int64_t k) {
   Bytes rows(source_row_bytes(source, k) * static_cast<size_t>(n));
-  if (is_float(plan_panels(source, n, k, false).layout)) {
+  if (is_float(plan_panels(source, n, k, false, false).layout)) {
     for (uint8_t& byte : rows) byte = scale_byte();
     return Matrix(source, n, k, rows);
   }
@@ -134,8 +134,8 @@ void check_quantized_products() {
     const Matrix m = random_matrix(type.source, kRows, k);
     for (int64_t rows = 1; rows <= 13; ++rows) {
       const Floats x = random_floats(static_cast<size_t>(rows * k));
-      Aligned memory(QuantizedRows::bytes(rows, k));
-      QuantizedRows q = QuantizedRows::in(memory.get(), rows, k);
+      Aligned memory(QuantizedRows::bytes(rows, k, Products::kInt8));
+      QuantizedRows q = QuantizedRows::in(memory.get(), rows, k, Products::kInt8);
       for (int64_t r = 0; r < rows; ++r) quantize_groups(x.data() + r * k, q, r, 0, q.groups);
       expect(same_bits(product(m.panels, q), scalar_product(m.panels, q)),
              std::string("product of ") + type.name + ", rows " + std::to_string(rows));
@@ -214,8 +214,8 @@ void check_integers() {
       }
       const Matrix m(type.source, kRows, kColumns, rows);
       for (int value : {0, 127, -127}) {
-        Aligned memory(QuantizedRows::bytes(kTokens, kColumns));
-        QuantizedRows x = QuantizedRows::in(memory.get(), kTokens, kColumns);
+        Aligned memory(QuantizedRows::bytes(kTokens, kColumns, Products::kInt8));
+        QuantizedRows x = QuantizedRows::in(memory.get(), kTokens, kColumns, Products::kInt8);
         fill_activations(x, value);
         expect(same_bits(product(m.panels, x), integer_product(m.panels, x)),
                std::string("integers of ") + type.name + ", weights " + std::to_string(fill) +

@@ -87,25 +87,27 @@ def instruction_set() -> str:
         raise InvalidParameterError("OCTAVO_ISA", message) from None
 
 
-def choose_products(wanted: str) -> None:
-    """Decide how this process multiplies quantized weights: "int8", "bf16", or "auto" for int8
-    unless OCTAVO_ISA or an earlier engine said otherwise. A process has one way. Raises
-    InvalidParameterError where the machine cannot, or something else was decided before."""
+def choose_products(wanted: str) -> str:
+    """How an engine multiplies quantized weights: "int8", "bf16", or "mixed", which is bf16 for
+    prompts and int8 for what is generated. "auto" is mixed where this machine has both. Raises
+    InvalidParameterError where it has not what is wanted."""
     from octavo import _native
 
-    isa = instruction_set() if wanted != "bf16" else ""
-    if wanted == "bf16" and not _native.ask_for_bf16():
-        other = (
-            "tiles of bfloat16, which no other set has (amx_bf16 and avx512_fp16), a build by GCC "
-            "12, Clang 14 or newer, and no engine with other products before it in this process"
+    isa = instruction_set()
+    if _native.multiplies_bf16():
+        if wanted in ("int8", "mixed"):
+            got = f'got "{wanted}", but OCTAVO_ISA={isa} multiplies bfloat16 alone; unset it'
+            raise InvalidParameterError("products", got)
+        return "bf16"
+    if _native.has_bf16_products():
+        return "mixed" if wanted == "auto" else wanted
+    if wanted in ("bf16", "mixed"):
+        expected = (
+            "tiles of bfloat16 (amx_bf16 and avx512_fp16), a build by GCC 12, Clang 14 or newer, "
+            "and OCTAVO_ISA unset"
         )
-        raise InvalidParameterError("products", f"bf16 needs {other}; got {instruction_set()}")
-    if wanted == "int8" and _native.multiplies_bf16():
-        raise InvalidParameterError(
-            "products",
-            f'got "int8", but this process multiplies bfloat16 already ({isa}); start another, or '
-            "unset OCTAVO_ISA",
-        )
+        raise InvalidParameterError("products", f"{wanted} needs {expected}; got {isa}")
+    return "int8"
 
 
 def _checked(name: str, text: str) -> int:

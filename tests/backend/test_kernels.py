@@ -396,7 +396,7 @@ def test_lesser_instruction_sets_pass_too(isa: str) -> None:
 
 def has_bf16() -> bool:
     """Whether this machine has the set that multiplies bf16, which is used where asked for."""
-    code = "from octavo import _native; print(_native.ask_for_bf16())"
+    code = "from octavo import _native; print(_native.has_bf16_products())"
     return subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
 
 

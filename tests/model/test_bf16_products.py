@@ -1,5 +1,5 @@
-"""Answers where quantized weights are multiplied in bf16, which is decided once a process: tests of
-models run again in one that does, and an engine's choice is one for the process."""
+"""Answers where quantized weights are multiplied in bf16: tests of models run again in a process
+where they always are, and each engine of a process has products of its own."""
 
 import os
 import subprocess
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from octavo import LLM, SamplingParams
 from tests.support.lora import write_adapter
 
 FOLDER = Path(__file__).parent
-BF16 = "from octavo import _native; print(_native.ask_for_bf16())"
+BF16 = "from octavo import _native; print(_native.has_bf16_products())"
 
 
 def run(code: str, *arguments: str) -> str:
@@ -27,14 +28,7 @@ def has_bf16() -> None:
 
 
 @pytest.mark.usefixtures("has_bf16")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "test_tiny_company.py",
-        "test_golden_tiny.py",
-        pytest.param("test_same_answer.py", marks=pytest.mark.model),
-    ],
-)
+@pytest.mark.parametrize("name", ["test_tiny_company.py", "test_golden_tiny.py"])
 def test_models_answer_as_in_int8(name: str) -> None:
     """The same bits in any company, and the golden logits."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", str(FOLDER / name)]
@@ -82,8 +76,7 @@ from octavo import machine
 from octavo.errors import InvalidParameterError
 for wanted in sys.argv[1:]:
     try:
-        machine.choose_products(wanted)
-        print("yes", end=" ")
+        print(machine.choose_products(wanted), end=" ")
     except InvalidParameterError as error:
         assert error.param == "products", error.param
         print("no", end=" ")
@@ -92,17 +85,36 @@ for wanted in sys.argv[1:]:
 
 @pytest.mark.usefixtures("has_bf16")
 @pytest.mark.parametrize(
-    ("wanted", "granted"),
-    [
-        ("bf16 bf16 auto int8", "yes yes yes no"),
-        ("int8 auto bf16 int8", "yes yes no yes"),
-        ("auto bf16", "yes no"),
-    ],
+    ("isa", "granted"), [("", "mixed int8 bf16 mixed"), ("amxbf16", "bf16 no bf16 no")]
 )
-def test_a_process_multiplies_in_one_way(wanted: str, granted: str) -> None:
-    assert run(CHOOSE, *wanted.split()).split() == granted.split()
+def test_products_that_this_machine_has(isa: str, granted: str) -> None:
+    code = f"import os; os.environ['OCTAVO_ISA'] = {isa!r}\n" + CHOOSE
+    assert run(code, "auto", "int8", "bf16", "mixed").split() == granted.split()
 
 
 def test_where_there_are_no_such_tiles_it_says_so() -> None:
     code = "import os; os.environ['OCTAVO_ISA'] = 'scalar'\n" + CHOOSE
-    assert run(code, "bf16", "auto").split() == ["no", "yes"]
+    assert run(code, "bf16", "mixed", "auto", "int8").split() == ["no", "no", "int8", "int8"]
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("has_bf16")
+def test_engines_of_a_process_multiply_each_in_its_way() -> None:
+    """In turn, the second beside the first. Prompts are judged as in bf16, what follows them is
+    generated as in int8."""
+    greedy = SamplingParams(temperature=0, max_tokens=8, logprobs=1, ignore_eos=True)
+    prompt = [504, 3575, 282, 4649, 314]
+    found = {}
+    engines = {name: LLM("smollm2", products=name) for name in ("int8", "bf16", "mixed")}
+    for _ in range(2):
+        for name, llm in engines.items():
+            outputs = llm.generate([prompt], greedy, use_tqdm=False)[0].outputs
+            assert found.setdefault(name, outputs) == outputs
+    for llm in engines.values():
+        llm.close()
+
+    def chances(name: str) -> list[float]:
+        return [next(iter(of.values())).logprob for of in found[name][0].logprobs or []]
+
+    assert chances("mixed")[0] == chances("bf16")[0] != chances("int8")[0]
+    assert chances("mixed")[1] not in (chances("bf16")[1], chances("int8")[1])

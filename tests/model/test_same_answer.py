@@ -1,5 +1,6 @@
 """Same answer whatever the company: a request's ids and logprobs are the same bits however it is
-batched, chunked, cached, preempted, and on however many threads it runs."""
+batched, chunked, cached, preempted, and on however many threads it runs; with quantized weights
+multiplied in each of the ways that this machine has."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from octavo import _native
 from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.decoding.params import SamplingParams
 from octavo.engine import Collector, Engine, EngineOptions, Request, RequestOutput, plan_engine
@@ -18,6 +20,7 @@ from octavo.weights import open_checkpoint, resolve
 
 pytestmark = pytest.mark.model
 
+PRODUCTS = ("mixed", "int8", "bf16") if _native.has_bf16_products() else ("int8",)
 BLOCK = 32
 MAX_TOKENS, MAX_ROWS = 512, 24
 STORY = (
@@ -83,19 +86,28 @@ QUANTIZED_COMPANIES = [
 ]
 
 
-def compiled(num_threads: int, kv_dtype: str = "auto") -> Executable:
+def compiled(num_threads: int, products: str, kv_dtype: str = "auto") -> Executable:
     checkpoint = open_checkpoint(resolve("smollm2"))
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)
     options = BackendOptions(
-        kv_dtype=kv_dtype, num_threads=num_threads, max_tokens=MAX_TOKENS, max_seqs=MAX_ROWS
+        kv_dtype=kv_dtype,
+        products=products,
+        num_threads=num_threads,
+        max_tokens=MAX_TOKENS,
+        max_seqs=MAX_ROWS,
     )
     return get_backend("cpu").compile(graph, checkpoint, config, options)
 
 
+@pytest.fixture(scope="module", params=PRODUCTS)
+def products(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=[2, 1], ids=lambda n: f"{n}-threads")
-def executable(request: pytest.FixtureRequest) -> Iterator[Executable]:
-    executable = compiled(request.param)
+def executable(request: pytest.FixtureRequest, products: str) -> Iterator[Executable]:
+    executable = compiled(request.param, products)
     yield executable
     executable.close()
 
@@ -152,9 +164,11 @@ def answers(engine: Engine, wanted: list[Request]) -> list[RequestOutput]:
     return [collector.output for collector in collectors.values()]
 
 
-def lone_answers(wanted: list[Request], kv_dtype: str) -> list[RequestOutput]:
+def lone_answers(
+    wanted: list[Request], products: str, kv_dtype: str = "auto"
+) -> list[RequestOutput]:
     """What each request gets when it is alone, on two threads."""
-    executable = compiled(2, kv_dtype)
+    executable = compiled(2, products, kv_dtype)
     engine = engine_for(executable, ALONE)
     found = [answers(engine, [request])[0] for request in wanted]
     executable.close()
@@ -162,8 +176,8 @@ def lone_answers(wanted: list[Request], kv_dtype: str) -> list[RequestOutput]:
 
 
 @pytest.fixture(scope="module")
-def lone(tokenizer: Tokenizer) -> list[RequestOutput]:
-    return lone_answers(requests(tokenizer), "auto")
+def lone(tokenizer: Tokenizer, products: str) -> list[RequestOutput]:
+    return lone_answers(requests(tokenizer), products)
 
 
 @pytest.mark.parametrize("company", COMPANIES, ids=str)
@@ -188,6 +202,30 @@ def check_company(
     assert (stats.prefix_cache_hits > 0) == company.caching
 
 
+def second_turns(first: list[RequestOutput]) -> list[Request]:
+    """Requests that go on from whole answers."""
+    params = SamplingParams(max_tokens=8, temperature=0.0, logprobs=2, ignore_eos=True)
+    talks = [[*one.prompt_token_ids, *one.outputs[0].token_ids, 198, 198] for one in first]
+    return [Request(f"again-{i}", talk, params) for i, talk in enumerate(talks)]
+
+
+def test_an_answer_from_the_cache_is_as_good_as_a_prompt(
+    executable: Executable, tokenizer: Tokenizer, lone: list[RequestOutput]
+) -> None:
+    """The blocks of an answer serve the next turn only where they hold what a prompt's would."""
+    growing = slice(8, 12)  # answers of 66 tokens: two or three blocks of their own
+    turns = second_turns(lone[growing])
+    cold = engine_for(executable, Company(rows=2, budget=512))
+    expected = [answers(cold, [turn])[0] for turn in turns]
+    warm = engine_for(executable, Company(rows=8, budget=64, caching=True))
+    answers(warm, requests(tokenizer)[growing])
+    before = warm.stats().prefix_cache_hits
+    found = answers(warm, turns)
+    assert [one.outputs for one in found] == [one.outputs for one in expected]
+    hits = warm.stats().prefix_cache_hits - before
+    assert (hits > 0) != executable.prompts_differ  # prompts of less than a block
+
+
 QUANTIZED = [("int8", 2), ("int8", 1), ("int4", 1)]
 
 
@@ -200,7 +238,7 @@ def quantized(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 @pytest.fixture(scope="module")
 def few_lone(tokenizer: Tokenizer, quantized: tuple[str, int]) -> list[RequestOutput]:
-    return lone_answers(few(tokenizer), quantized[0])
+    return lone_answers(few(tokenizer), "auto", quantized[0])
 
 
 def few(tokenizer: Tokenizer) -> list[Request]:
@@ -210,7 +248,7 @@ def few(tokenizer: Tokenizer) -> list[Request]:
 
 @pytest.fixture(scope="module")
 def quantized_executable(quantized: tuple[str, int]) -> Iterator[Executable]:
-    executable = compiled(quantized[1], quantized[0])
+    executable = compiled(quantized[1], "auto", quantized[0])
     yield executable
     executable.close()
 

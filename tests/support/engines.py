@@ -95,6 +95,7 @@ def null_engine(
 def null_executable(script: NextToken | None, options: EngineOptions) -> NullExecutable:
     """The null backend compiled for these options."""
     limits = BackendOptions(
+        products=options.products,
         block_size=options.block_size,
         max_tokens=options.max_num_batched_tokens,
         max_seqs=options.max_num_seqs,

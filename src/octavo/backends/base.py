@@ -33,7 +33,8 @@ class Step:
     block_table rows are padded with zeros. logit_rows index the T rows and may repeat (samples that
     share a prompt draw from one row). types: the segment of each token, for models that embed it;
     None for all of the first. adapters: the number of each sequence's adapter, -1 for none; None
-    where no sequence has one.
+    where no sequence has one. of_prompts: whether all tokens are of prompts, which an executable
+    whose `prompts_differ` computes in its own way; it is never told of others in the same step.
     """
 
     tokens: Ints  # [T]
@@ -45,6 +46,7 @@ class Step:
     logit_rows: Ints  # [R]
     types: Ints | None = None  # [T]
     adapters: Ints | None = None  # [S]
+    of_prompts: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Executable(ABC):
     config: ModelConfig
     block_size: int
     plan: MemoryPlan
+    prompts_differ: bool = False
+    """Whether a token of a prompt gets other keys, values and logits, if only in their last bits,
+    than the same token generated: then no step may have both, and a cached block serves as one of
+    them alone."""
 
     @abstractmethod
     def allocate_kv(self, num_blocks: int) -> None:
@@ -104,7 +110,7 @@ class BackendOptions:
     kv_dtype: "auto" (the faster 16-bit type, or f32 with float weights), "f32", "f16", "bf16",
     "int8" (one scale per token and KV head), "int4". A backend may decline some.
     num_threads: 0 chooses from affinity, cgroup quota and cores.
-    products: how quantized weights are multiplied: "int8", "bf16" or "auto".
+    products: how quantized weights are multiplied: "int8", "bf16", "mixed" or "auto".
     max_tokens, max_seqs: largest T and S (and R) of a step.
     max_adapter_rank: largest rank of an adapter's changes; 0: none are loaded, ever.
     """

@@ -3,7 +3,8 @@
 A token's successor is scripted, by default the next id, so that tests can predict every output.
 The cache is real in one respect: each slot remembers the token and position written to it, a step
 that reads a slot which does not hold its position is refused, and the logits depend on the whole
-context as read through the block table. A bookkeeping error above shows at once.
+context as read through the block table. A bookkeeping error above shows at once. With mixed
+products a slot remembers too whether its token was of a prompt.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class NullExecutable(Executable):
         self.config = config
         self.block_size = options.block_size
         self.plan = _plan(config, options)
+        self.prompts_differ = options.products == "mixed"
         self.steps: list[int] = []
         self._options = options
         self._script = script
@@ -111,7 +113,8 @@ class NullExecutable(Executable):
                 raise BackendError(f"null: adapters {sorted(unknown)} are not loaded")
         time.sleep(self._step_s)
         self.steps.append(len(step.tokens))
-        self._tokens[step.slots] = step.tokens
+        mark = self.config.vocab_size if self.prompts_differ and step.of_prompts else 0
+        self._tokens[step.slots] = step.tokens + mark
         self._positions[step.slots] = step.positions
         hashes = self._context_hashes(step)
         rows = [self._logits(step, int(row), hashes[row]) for row in step.logit_rows]

@@ -13,18 +13,36 @@ class BlockTable:
 
     capacity: tokens that may be written without asking `allocate` again. keys: the index keys of
     the sequence's leading full blocks; they depend on its ids alone and survive preemption.
-    version: grows with every change of `blocks`, for whoever mirrors them in an array.
+    num_prompt: leading tokens that are of the prompt, where others get other keys and values; None
+    where they do not. version: grows with every change of `blocks`, for whoever mirrors them in an
+    array.
     """
 
-    __slots__ = ("blocks", "capacity", "indexed", "keys", "root", "use_index", "version")
+    __slots__ = (
+        "blocks",
+        "capacity",
+        "indexed",
+        "keys",
+        "num_prompt",
+        "root",
+        "use_index",
+        "version",
+    )
 
-    def __init__(self, salt: str = "", use_index: bool = True, adapter: int = -1) -> None:
+    def __init__(
+        self,
+        salt: str = "",
+        use_index: bool = True,
+        adapter: int = -1,
+        num_prompt: int | None = None,
+    ) -> None:
         self.blocks: list[int] = []
         self.capacity = 0
         self.indexed = 0  # leading blocks already offered to the index
         self.keys: list[bytes] = []
         self.root = root_key(salt, adapter) if use_index else b""
         self.use_index = use_index
+        self.num_prompt = num_prompt
         self.version = 0
 
 
@@ -38,10 +56,17 @@ class KvCache:
         self.pool = BlockPool(num_blocks)
         self.copies: list[tuple[int, int]] = []
 
-    def new_table(self, salt: str = "", use_index: bool = True, adapter: int = -1) -> BlockTable:
+    def new_table(
+        self,
+        salt: str = "",
+        use_index: bool = True,
+        adapter: int = -1,
+        num_prompt: int | None = None,
+    ) -> BlockTable:
         """An empty table; with use_index False it neither reads nor writes the prefix index.
-        adapter: the number of what changes the sequence's keys and values, -1 for nothing."""
-        return BlockTable(salt, use_index and self.prefix_caching, adapter)
+        adapter: the number of what changes the sequence's keys and values, -1 for nothing.
+        num_prompt: see `BlockTable`."""
+        return BlockTable(salt, use_index and self.prefix_caching, adapter, num_prompt)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold this many tokens."""
@@ -151,5 +176,6 @@ class KvCache:
         keys, size = table.keys, self.block_size
         for j in range(len(keys), i + 1):
             parent = keys[j - 1] if j else table.root
-            keys.append(block_key(parent, ids[j * size : (j + 1) * size]))
+            of_prompt = None if table.num_prompt is None else max(0, table.num_prompt - j * size)
+            keys.append(block_key(parent, ids[j * size : (j + 1) * size], of_prompt))
         return keys[i]

@@ -2,8 +2,9 @@
 
 A full block is known by a key chained over everything before it: key = H(parent key, token ids).
 The root of the chain is H(salt, adapter), so tenants with different salts never share, and neither
-do adapters, which compute other keys and values. H is BLAKE2b with a
-128-bit digest and a key drawn once per process: no client can construct two prefixes that collide.
+do adapters, which compute other keys and values. Where generated tokens do so too, a block that
+holds some has the number of those of the prompt in its key. H is BLAKE2b with a 128-bit digest and
+a key drawn once per process: no client can construct two prefixes that collide.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ def root_key(salt: str, adapter: int = -1) -> bytes:
     return blake2b(data, digest_size=_KEY_BYTES, key=_PROCESS_KEY).digest()
 
 
-def block_key(parent: bytes, ids: Sequence[int]) -> bytes:
-    """The key of a full block with these token ids, after the block (or root) `parent`."""
+def block_key(parent: bytes, ids: Sequence[int], num_prompt: int | None = None) -> bytes:
+    """The key of a full block with these token ids, after the block (or root) `parent`. num_prompt:
+    how many of them are of the prompt, where that makes a difference."""
     data = parent + array("i", ids).tobytes()
+    if num_prompt is not None and num_prompt < len(ids):
+        data += num_prompt.to_bytes(4, "little")
     return blake2b(data, digest_size=_KEY_BYTES, key=_PROCESS_KEY).digest()
 
 

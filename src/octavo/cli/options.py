@@ -76,8 +76,9 @@ Products = Annotated[
     typer.Option(
         "--products",
         rich_help_panel=ENGINE,
-        help="What quantized weights are multiplied in: auto, int8, or bf16: where the processor "
-        "has such tiles, faster with long prompts or many streams, slower with one.",
+        help="What quantized weights are multiplied in: int8, or where the processor has such "
+        "tiles bf16 (faster with prompts and many streams, slower with one) or mixed (bf16 for "
+        "prompts, int8 for answers); auto: mixed where it can be.",
     ),
 ]
 MaxModelLen = Annotated[

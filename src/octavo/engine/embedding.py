@@ -71,8 +71,8 @@ class EmbeddingEngine(Engine):
         usual = next(kind for kind in POOLINGS if kind == self.options.pooling)
         return Pool(request.pooling or Pooling(), usual, self.options.normalize is not False)
 
-    def _run(self, plan: Schedule[Sample], drawing: list[Sample]) -> SampleResult | None:
-        rows = self._executable.forward(self._builder.build([], plan.chunks))
+    def _run(self, plan: Schedule[Sample]) -> list[tuple[list[Sample], SampleResult]]:
+        rows = self._executable.forward(self._builder.build([], plan.chunks, of_prompts=True))
         starts = np.cumsum([0, *(chunk.count for chunk in plan.chunks)])
         for chunk, start in zip(plan.chunks, starts.tolist(), strict=False):
             pool = chunk.sequence.state.pool
@@ -80,7 +80,7 @@ class EmbeddingEngine(Engine):
             if chunk.start == 0:
                 pool.clear()  # it may have been preempted
             pool.add(rows[start : start + chunk.count])
-        return None
+        return []
 
     def _finish(self, sample: Sample, reason: FinishReason, error: str | None = None) -> Delta:
         delta = super()._finish(sample, reason, error)
@@ -105,8 +105,8 @@ class ScoringEngine(EmbeddingEngine):
     def _new_pool(self, request: Request) -> Pool:
         return Pool(Pooling(normalize=False), "cls")
 
-    def _run(self, plan: Schedule[Sample], drawing: list[Sample]) -> SampleResult | None:
-        step = self._builder.build([], plan.chunks)
+    def _run(self, plan: Schedule[Sample]) -> list[tuple[list[Sample], SampleResult]]:
+        step = self._builder.build([], plan.chunks, of_prompts=True)
         step.types = self._types(plan, step)
         step.logit_rows = step.query_start[:-1]
         labels = self._executable.forward(step)
@@ -115,7 +115,7 @@ class ScoringEngine(EmbeddingEngine):
             assert pool is not None  # made with the request
             pool.clear()
             pool.add(labels[index : index + 1])
-        return None
+        return []
 
     def _types(self, plan: Schedule[Sample], step: Step) -> Ints | None:
         """1 for the tokens of second texts, where the model tells them from first ones."""

@@ -25,7 +25,8 @@ from octavo.engine.sample import RequestState, Sample
 from octavo.engine.sampling_rows import SamplingRows
 from octavo.engine.scoring import iter_logits, note_scores
 from octavo.engine.stats import EngineLoad, EngineStats
-from octavo.engine.step_builder import StepBuilder, drawing_rows
+from octavo.engine.step_builder import StepBuilder
+from octavo.engine.step_parts import step_parts
 from octavo.engine.token_masks import closed_by
 from octavo.engine.types import Delta, FinishReason, Request
 from octavo.errors import EngineError, InvalidParameterError, QueueFullError
@@ -75,7 +76,8 @@ class Engine:
         self.grammars = Grammars.for_engine(options, tokenizer, vocab_size, self._eos_ids)
         self.adapters = Adapters(executable, read_adapter, options.lora)
         sizes = (plan.max_model_len, self._eos_ids)
-        self._intake = Intake(options, tokenizer, self._cache, *sizes, self.adapters)
+        differ = executable.prompts_differ
+        self._intake = Intake(options, tokenizer, self._cache, *sizes, self.adapters, differ)
         self._requests: dict[str, RequestState] = {}
         self._deadlines = Deadlines()
         self._pending: list[Delta] = []  # deltas that no step produced
@@ -196,15 +198,15 @@ class Engine:
             return deltas
         started = time.perf_counter()
         self._admit(plan)
-        drawing = drawing_rows(plan)
         if self.before_step is not None:
             self.before_step(plan)
         try:
-            result = self._run(plan, drawing)
+            drawn = self._run(plan)
         except Exception as error:
             return deltas + self._fail(plan, error)
         self._scheduler.commit(plan)
-        self._advance(drawing, result, deltas)
+        for drawing, result in drawn:
+            self._advance(drawing, result, deltas)
         self._finish_scored(plan, deltas)
         self._stats.note_step(time.perf_counter() - started, plan.num_tokens)
         return deltas
@@ -296,28 +298,25 @@ class Engine:
                 state.num_cached = sample.num_computed
                 state.metrics.first_scheduled_s = time.monotonic()
 
-    def _run(self, plan: Schedule[Sample], drawing: list[Sample]) -> SampleResult | None:
-        """The backend's part: block copies, the sampled step, then scoring chunks one by one."""
+    def _run(self, plan: Schedule[Sample]) -> list[tuple[list[Sample], SampleResult]]:
+        """The backend's part: block copies, what is sampled from, then scoring chunks one by one.
+        Returns who drew what."""
         if self._cache.copies:
             self._executable.copy_blocks(np.array(self._cache.copies, dtype=np.int32))
             self._cache.copies.clear()
-        chunks = [chunk for chunk in plan.chunks if not chunk.score]
-        result = None
-        if plan.decodes or chunks:
-            step = self._builder.build(plan.decodes, chunks)
-            result = self._executable.step(step, self._rows.batch(drawing))
+        drawn = []
+        for part in step_parts(plan, self._executable.prompts_differ):
+            step = self._builder.build(part.decodes, part.chunks, part.of_prompts)
+            drawing = part.drawing()
+            drawn.append((drawing, self._executable.step(step, self._rows.batch(drawing))))
         for chunk in plan.chunks:
             if chunk.score:
-                logits = self._executable.forward(self._builder.build([], [chunk]))
-                note_scores(chunk, logits, self.tokenizer)
-        return result
+                step = self._builder.build([], [chunk], of_prompts=True)
+                note_scores(chunk, self._executable.forward(step), self.tokenizer)
+        return drawn
 
-    def _advance(
-        self, drawing: list[Sample], result: SampleResult | None, deltas: list[Delta]
-    ) -> None:
+    def _advance(self, drawing: list[Sample], result: SampleResult, deltas: list[Delta]) -> None:
         """Append each row's token, check stops, and say what is new."""
-        if result is None:
-            return
         for row, token in enumerate(result.ids.tolist()):
             sample = drawing[row]
             if token < 0:

@@ -26,10 +26,12 @@ class Intake:
         max_model_len: int,
         eos_ids: tuple[int, ...],
         adapters: Adapters,
+        prompts_differ: bool,
     ) -> None:
+        """prompts_differ: as the executable has it."""
         self._options, self._tokenizer, self._cache = options, tokenizer, cache
         self._max_model_len, self._eos_ids = max_model_len, eos_ids
-        self._adapters = adapters
+        self._adapters, self._prompts_differ = adapters, prompts_differ
         self._arrivals = 0
 
     def new_state(self, request: Request) -> RequestState:
@@ -61,10 +63,13 @@ class Intake:
         if params.max_tokens is not None:
             limit = min(limit, len(request.prompt_ids) + params.max_tokens)
         adapter = self._adapters.number(request.lora)
+        num_prompt = len(request.prompt_ids) if self._prompts_differ else None
         return Sample(
             state,
             index,
-            self._cache.new_table(request.cache_salt, request.use_prefix_cache, adapter),
+            self._cache.new_table(
+                request.cache_salt, request.use_prefix_cache, adapter, num_prompt
+            ),
             (priority, self._arrivals, index),
             sample_seed(request_seed(self._options.seed, request), index),
             limit,

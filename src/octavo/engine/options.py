@@ -21,7 +21,7 @@ _MOST = {"kv_cache_bytes": (1 << 63) - 1, "max_queued_tokens": (1 << 63) - 1}  #
 _CHOICES = {
     "weights": ("native", "float", "int8"),
     "kv_dtype": ("auto", "f32", "f16", "bf16", "int8", "int4"),
-    "products": ("auto", "int8", "bf16"),
+    "products": ("auto", "int8", "bf16", "mixed"),
     "scheduling_policy": ("fcfs", "priority"),
     "task": ("auto", "generate", "embed", "score"),
     "pooling": ("auto", *POOLINGS),
@@ -35,10 +35,11 @@ class EngineOptions:
     model: a path, a short name or a Hugging Face id. weights: "native" keeps quantized types,
     "float" expands to float32, "int8" rounds float matrices to int8. kv_dtype: type of the KV
     cache; "auto" takes the 16-bit type that is fastest here, "int8" halves its memory, "int4" takes
-    less than a third of it. products: what quantized weights are multiplied in, "int8" or "bf16",
-    which needs a processor with such tiles and is faster for long prompts and many streams, slower
-    for one; "auto" is int8. A process has one kind. num_threads: 0 chooses from cores, affinity and
-    quota.
+    less than a third of it. products: what quantized weights are multiplied in: "int8"; "bf16",
+    which needs a processor with such tiles and is faster for prompts and many streams, slower for
+    one; "mixed", bf16 for prompts and int8 for what is generated, where the prefix cache holds
+    prompts but not the answers to them; "auto" is mixed where there are such tiles, else int8.
+    num_threads: 0 chooses from cores, affinity and quota.
     block_size: tokens of a KV block. max_model_len: prompt + output tokens of one request; None
     takes the model's context, or less if the KV cache cannot hold it. max_num_seqs and
     max_num_batched_tokens: rows and tokens of one step. max_num_mixed_tokens: how many of them may

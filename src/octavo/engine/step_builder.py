@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from octavo.backends.base import Ints, Step
 from octavo.cache import BlockTable
 from octavo.engine.sample import Sample
-from octavo.scheduler import Chunk, Schedule
+from octavo.scheduler import Chunk
 
 
 class StepBuilder:
@@ -43,12 +43,15 @@ class StepBuilder:
         self._versions[row] = -1
         self._last = None
 
-    def build(self, decodes: list[Sample], chunks: list[Chunk[Sample]]) -> Step:
+    def build(
+        self, decodes: list[Sample], chunks: list[Chunk[Sample]], of_prompts: bool = False
+    ) -> Step:
         """Arrays for decodes first, then chunks. Sampled positions get logit rows, one for each
         sample that draws there; a scoring chunk gets one for each of its positions."""
         if self._last is not None and not chunks and decodes == self._last_decodes:
             return self._again(self._last)
         step = self._build(decodes, chunks)
+        step.of_prompts = of_prompts
         self._last = None if chunks else step
         self._last_decodes = list(decodes)
         return step
@@ -81,7 +84,7 @@ class StepBuilder:
     def lone(
         self, ids: list[int], table: BlockTable, start: int, count: int, skip: int = 0
     ) -> Step:
-        """A step for one sequence outside the schedule, with logits of all but `skip` positions."""
+        """A step for one prompt outside the schedule, with logits of all but `skip` positions."""
         self._last = None
         blocks = np.array(table.blocks, dtype=np.int32)
         self._span(ids, blocks, start, count, 0)
@@ -94,6 +97,7 @@ class StepBuilder:
             seq_len=np.array([end], dtype=np.int32),
             block_table=blocks[None, : -(-end // self._block_size)].copy(),
             logit_rows=np.arange(skip, count, dtype=np.int32),
+            of_prompts=True,
         )
 
     def _again(self, step: Step) -> Step:
@@ -175,12 +179,3 @@ def _adapters(samples: list[Sample]) -> Ints | None:
     """The adapter of each sequence, if any has one."""
     numbers = [sample.adapter for sample in samples]
     return np.array(numbers, np.int32) if any(number >= 0 for number in numbers) else None
-
-
-def drawing_rows(plan: Schedule[Sample]) -> list[Sample]:
-    """Samples in the order of the step's logit rows. Asked before `commit` joins followers."""
-    drawing = list(plan.decodes)
-    for chunk in plan.chunks:
-        if chunk.samples:
-            drawing += [chunk.sequence, *chunk.sequence.followers]
-    return drawing

@@ -71,7 +71,7 @@ class _Stage:
         """Memory of its own for every block, which zeros never written to would not have."""
         count = self.streams * self.width
         self.rehearsal.executable.allocate_kv(count)
-        self.rehearsal.executable.forward(self._step(0, 1, self.block))
+        self.rehearsal.executable.forward(self._step(0, 1, self.block, of_prompts=True))
         pairs = np.array([(0, i) for i in range(1, count)], dtype=np.int32).reshape(-1, 2)
         self.rehearsal.executable.copy_blocks(pairs)
 
@@ -88,13 +88,14 @@ class _Stage:
 
     def _seconds(self, start: int, count: int) -> float:
         sampling = _greedy(1) if self.load.output else None
-        return self.rehearsal.step_s(self._step(start, 1, count), sampling, REPEAT)
+        step = self._step(start, 1, count, of_prompts=True)
+        return self.rehearsal.step_s(step, sampling, REPEAT)
 
     def _decode_s(self, streams: int) -> float:
         step = self._step(self.load.middle - 1, streams, 1)
         return self.rehearsal.step_s(step, _greedy(streams), 3 * REPEAT)
 
-    def _step(self, start: int, streams: int, count: int) -> Step:
+    def _step(self, start: int, streams: int, count: int, of_prompts: bool = False) -> Step:
         """`count` tokens for each of some requests that have `start`. One row of logits each, or
         all rows where vectors are pooled from them."""
         width = blocks(start + count, self.block)
@@ -110,6 +111,7 @@ class _Stage:
             seq_len=np.full(streams, start + count, np.int32),
             block_table=table[:, :width].copy(),
             logit_rows=np.arange(ends[-1], dtype=np.int32) if self.every_row else ends - 1,
+            of_prompts=of_prompts,
         )
 
 

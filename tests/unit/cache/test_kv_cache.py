@@ -43,6 +43,16 @@ def test_keys_depend_on_parent_ids_and_salt() -> None:
     assert block_key(root, [1, 2]) == keys[0]
 
 
+def test_where_prompts_differ_a_block_serves_those_alone_that_compute_it_the_same_way() -> None:
+    cache, ids = KvCache(8, block_size=4), list(range(20))
+    first = cache.new_table(num_prompt=6)
+    cache.allocate(first, 0, 16)
+    cache.commit(first, ids, 16)
+    found = [cache.match(cache.new_table(num_prompt=n), ids) for n in (3, 4, 5, 6, 7, 8, 20)]
+    assert [len(blocks) for blocks in found] == [0, 1, 1, 4, 1, 1, 1]
+    assert cache.match(cache.new_table(), ids) == first.blocks[:1]
+
+
 def test_a_freed_prefix_is_found_again_and_its_last_token_left_to_compute() -> None:
     cache = KvCache(8, block_size=4)
     ids = list(range(12))

@@ -35,8 +35,8 @@ def build(name: str, spec: Spec, priority: int = 0):
 
 
 @cache
-def alone(spec: Spec) -> tuple[list[CompletionOutput], object]:
-    engine = null_engine(num_kv_blocks=200, enable_prefix_caching=False)
+def alone(spec: Spec, products: str) -> tuple[list[CompletionOutput], object]:
+    engine = null_engine(num_kv_blocks=200, enable_prefix_caching=False, products=products)
     wanted = build("alone", spec)
     engine.add_request(wanted)
     collector = Collector(wanted)
@@ -60,6 +60,7 @@ arrival = st.tuples(spec, st.integers(-1, 1), st.integers(0, 3), st.integers(0, 
     budget=st.integers(3, 40),
     policy=st.sampled_from(["fcfs", "priority"]),
     caching=st.booleans(),
+    products=st.sampled_from(["int8", "mixed"]),
 )
 def test_a_request_gets_what_a_lone_run_gives_it(
     arrivals: list[tuple[Spec, int, int, int]],
@@ -68,8 +69,10 @@ def test_a_request_gets_what_a_lone_run_gives_it(
     budget: int,
     policy: str,
     caching: bool,
+    products: str,
 ) -> None:
     engine = null_engine(
+        products=products,
         num_kv_blocks=num_blocks,
         max_num_seqs=rows,
         max_num_batched_tokens=budget,
@@ -106,7 +109,7 @@ def test_a_request_gets_what_a_lone_run_gives_it(
         step()
     assert engine.stats().num_used_blocks == 0
     for collector, wanted in collectors.values():
-        outputs, prompt_logprobs = alone(wanted)
+        outputs, prompt_logprobs = alone(wanted, products)
         assert collector.output.finished
         assert collector.output.outputs == outputs
         assert collector.output.prompt_logprobs == prompt_logprobs

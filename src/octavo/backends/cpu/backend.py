@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,11 +79,10 @@ class CpuBackend(Backend):
         return compilation
 
 
-def _executor(o: BackendOptions) -> Executor:
-    machine.choose_products(o.products)
+def _executor(o: BackendOptions, products: str) -> Executor:
     threads = machine.num_threads(o.num_threads)
     try:
-        return Executor(threads, o.max_tokens, max(o.max_seqs, 1))
+        return Executor(threads, o.max_tokens, max(o.max_seqs, 1), products)
     except RuntimeError as error:  # a limit on processes, most likely
         raise BackendError(f"cpu: {error}; ask for fewer with num_threads") from None
 
@@ -102,7 +102,8 @@ class _Compilation:
             )
         self.as_float = self.options.weights == "float"
         self.width = int(self.graph.output.shape[1])
-        self.executor = _executor(self.options)
+        self.products = machine.choose_products(self.options.products)
+        self.executor = _executor(self.options, self.products)
         self.executor.set_output_width(self.width)
         self.sources: list[tuple[int, Tensor]] = []  # what is packed into which matrix
         self.experts = ExpertWeights(self.graph, self._stored, as_float=self.as_float)
@@ -192,7 +193,17 @@ class _Compilation:
             for v, m in self.matrices.items()
             if v in changeable
         }
-        return CpuExecutable(executor, config, self.options, plan, self.width, streamed, targets)
+        # In a model kept as floats, or one whose tables alone are quantized, prompts do not differ.
+        differ = self.products == "mixed" and any(map(self._is_quantized, self._multiplied()))
+        return CpuExecutable(
+            executor, config, self.options, plan, self.width, streamed, targets, differ
+        )
+
+    def _multiplied(self) -> Iterator[Value]:
+        """The matrices of all products."""
+        for node in self.graph.nodes:
+            places = {Op.LINEAR: (1,), Op.HEAD_LINEAR: (1,), Op.EXPERTS: (2, 3, 4)}
+            yield from (v for i in places.get(node.op, ()) if (v := node.inputs[i]) is not None)
 
     def finish(self) -> Executor:
         """Pack the weights and emit the program."""

@@ -29,10 +29,12 @@ class CpuExecutable(Executable):
         width: int,
         streamed_bytes: int,
         targets: Mapping[str, adapters.Target],
+        prompts_differ: bool,
     ) -> None:
         """streamed_bytes: weights that every step reads from start to end. targets: weights that
         adapters may change, by name."""
         self.config = config
+        self.prompts_differ = prompts_differ
         self.block_size = options.block_size
         self.plan = plan
         self.num_threads = executor.num_threads
@@ -100,7 +102,7 @@ class CpuExecutable(Executable):
 _NONE = np.empty(0, np.int32)
 
 
-def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, bool]:
     return (
         step.tokens,
         step.positions,
@@ -111,4 +113,5 @@ def _arrays(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints,
         step.logit_rows,
         _NONE if step.types is None else step.types,
         _NONE if step.adapters is None else step.adapters,
+        step.of_prompts,
     )
