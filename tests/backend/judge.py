@@ -16,7 +16,7 @@ from tests.backend.cases import CASES, QUANTIZED, Case
 
 @dataclass(frozen=True)
 class Mode:
-    """A backend and how it holds weights and the KV cache.
+    """A backend, how it holds weights and the KV cache, and how it multiplies quantized weights.
 
     declines: ids of cases that it may refuse, with the reason. A refusal that is not listed fails,
     and so does a listed case that runs: the list can only shrink unnoticed.
@@ -26,10 +26,12 @@ class Mode:
     weights: str
     kv_dtype: str
     declines: Mapping[str, str] = field(default_factory=dict)
+    products: str = "auto"
 
     @property
     def id(self) -> str:
-        return f"{self.backend}-{self.weights}-{self.kv_dtype}"
+        products = "" if self.products == "auto" else f"-{self.products}-products"
+        return f"{self.backend}-{self.weights}-{self.kv_dtype}{products}"
 
 
 _CPU_DECLINES = {
@@ -51,6 +53,12 @@ MODES = (
     Mode("cpu", "native", "int8", _INT8_DECLINES),
 )
 
+BF16_MODE = Mode("cpu", "native", "bf16", products="bf16")
+"""Where there are such products; for cases that have some."""
+PRODUCTS = (Op.LINEAR, Op.HEAD_LINEAR, Op.EXPERTS)
+
+_BF16_OPERANDS = 0.03
+"""Both operands of a product rounded to bf16, to 2^-9 of themselves: as below, half of it."""
 _INT8_ACTIVATIONS = 0.06
 """What rounding rows to int8 in groups of 32 may do to one element of a product: a step of 1/60 of
 the group's spread is 0.6 % of an element, six deviations of that, and output rows whose random
@@ -72,10 +80,11 @@ def tolerance(case: Case, mode: Mode) -> float:
     """Largest error as a share of the reference's root mean square."""
     if case.op in (Op.ATTENTION, Op.LATENT_ATTENTION):
         return case.tolerance + _KV_ROUNDING[mode.kv_dtype] * max(1.0, case.size**2)
+    rounded = _BF16_OPERANDS if mode.products == "bf16" else _INT8_ACTIVATIONS
     if case.op is Op.EXPERTS and mode.weights == "native" and case.scheme in QUANTIZED:
-        return _THREE_PRODUCTS * _INT8_ACTIVATIONS
-    if case.op in (Op.LINEAR, Op.HEAD_LINEAR, Op.EXPERTS) and mode.weights == "native":
-        return _INT8_ACTIVATIONS if case.scheme in QUANTIZED else _WEIGHT_ROUNDING
+        return _THREE_PRODUCTS * rounded
+    if case.op in PRODUCTS and mode.weights == "native":
+        return rounded if case.scheme in QUANTIZED else _WEIGHT_ROUNDING
     return case.tolerance
 
 
@@ -117,7 +126,9 @@ def _experts_inputs(case: Case, rng: np.random.Generator) -> list[np.ndarray | T
     return [rng.normal(0, case.size, x).astype(np.float32), routes, *matrices, *biases]
 
 
-def run_case(case: Case, backend: str, weights: str, kv_dtype: str) -> np.ndarray:
+def run_case(
+    case: Case, backend: str, weights: str, kv_dtype: str, products: str = "auto"
+) -> np.ndarray:
     """The case's result on a backend."""
     return run_op(
         get_backend(backend),
@@ -127,6 +138,7 @@ def run_case(case: Case, backend: str, weights: str, kv_dtype: str) -> np.ndarra
         case.layout,
         weights=weights,
         kv_dtype=kv_dtype,
+        products=products,
     )
 
 

@@ -7,17 +7,22 @@ from functools import cache
 import numpy as np
 import pytest
 
+from octavo import _native
 from octavo.errors import BackendError
 from octavo.graph import Op
 from tests.backend.cases import CASES, Case
 from tests.backend.judge import (
+    BF16_MODE,
     MODES,
+    PRODUCTS,
     Mode,
     error_of,
     expected_result,
     run_case,
     tolerance,
 )
+
+BF16_CASES = [c for c in CASES if c.op in PRODUCTS and _native.has_bf16_products()]
 
 
 @cache
@@ -28,8 +33,17 @@ def reference_result(case: Case) -> np.ndarray:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.id)
 def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> None:
+    check(case, mode, f"again: pytest '{request.node.nodeid}'")
+
+
+@pytest.mark.parametrize("case", BF16_CASES, ids=lambda case: case.id)
+def test_products_in_bf16(case: Case, request: pytest.FixtureRequest) -> None:
+    check(case, BF16_MODE, f"again: pytest '{request.node.nodeid}'")
+
+
+def check(case: Case, mode: Mode, rerun: str) -> None:
     try:
-        got = run_case(case, mode.backend, mode.weights, mode.kv_dtype)
+        got = run_case(case, mode.backend, mode.weights, mode.kv_dtype, mode.products)
     except BackendError as error:
         if case.id in mode.declines:
             pytest.skip(f"unsupported by {mode.id}: {mode.declines[case.id]}")
@@ -38,7 +52,6 @@ def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> Non
     expected = reference_result(case)
     assert got.shape == expected.shape
     error, most = error_of(case, got, expected), tolerance(case, mode)
-    rerun = f"again: pytest '{request.node.nodeid}'"
     assert error <= most, f"error {error:.2e} of the result's size, at most {most:.0e}; {rerun}"
 
 

@@ -68,7 +68,7 @@ def test_a_shorter_context_than_the_table_of_positions() -> None:
 
 def test_a_step_of_thousands_of_tokens() -> None:
     """Two panels of two gated products over all its rows fit a thread's memory."""
-    assert Executor(1, 9000, 1).scratch_bytes >= 9000 * 2 * 2 * 16 * 4
+    assert Executor(1, 9000, 1, "int8").scratch_bytes >= 9000 * 2 * 2 * 16 * 4
     checkpoint = open_checkpoint(FIXTURES / "llama-bias")
     config = config_from(checkpoint)
     graph = build_graph(config, checkpoint.tensors)

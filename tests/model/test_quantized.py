@@ -176,7 +176,7 @@ def _open(folder: Path, backend: str, weights: str) -> Executable:
     config = config_from(checkpoint)
     checkpoint = fit_tensors(config, checkpoint)
     graph = build_graph(config, checkpoint.tensors)
-    options = BackendOptions(weights=weights, kv_dtype="f32", max_tokens=64, max_seqs=64)
+    options = BackendOptions(weights, kv_dtype="f32", products="int8", max_tokens=64, max_seqs=64)
     return get_backend(backend).compile(graph, checkpoint, config, options)
 
 

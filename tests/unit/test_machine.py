@@ -127,7 +127,7 @@ def test_more_threads_than_the_system_gives_is_a_clear_error() -> None:
     code = (
         "import resource; from octavo._native import Executor;"
         "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
-        "Executor(1024, 1, 1)"
+        "Executor(1024, 1, 1, 'int8')"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1

@@ -65,6 +65,7 @@ def run_op(
     *,
     weights: str = "native",
     kv_dtype: str = "auto",
+    products: str = "auto",
 ) -> Floats:
     """The operator's result [rows, n] on a backend.
 
@@ -81,6 +82,7 @@ def run_op(
     options = BackendOptions(
         weights=weights,
         kv_dtype=kv_dtype,
+        products=products,
         block_size=layout.block_size,
         max_tokens=limit,
         max_seqs=limit,
