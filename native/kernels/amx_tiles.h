@@ -11,6 +11,13 @@
                :                                              \
                : "r"(base), "r"(static_cast<int64_t>(stride)) \
                : "memory")
+// The same of what will not be read again soon: it takes no place in the first level of cache from
+// what will.
+#define OCTAVO_TILE_LOAD_PASSING(tile, base, stride)          \
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile           \
+               :                                              \
+               : "r"(base), "r"(static_cast<int64_t>(stride)) \
+               : "memory")
 #define OCTAVO_TILE_STORE(tile, base, stride)                 \
   asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)"         \
                :                                              \

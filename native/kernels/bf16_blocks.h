@@ -15,8 +15,8 @@ namespace {
 using Expand = void (*)(const uint8_t* panel, size_t panel_bytes, int64_t begin, int64_t end,
                         uint8_t* out);
 
-constexpr int64_t kBlockGroups = 9;  // at most
-constexpr int64_t kSuperGroups = 8;  // a multiple of the groups under any head
+constexpr int64_t kBlockGroups = 20;  // at most: 40 of the first level's 48 kB
+constexpr int64_t kSuperGroups = 16;  // a multiple of the groups under any head
 constexpr int64_t kBlockPairs = 9;
 constexpr int64_t kBlockTiles = 16;
 
@@ -69,7 +69,7 @@ class BlockSource {
   bool in_supers_ = false;
 };
 
-// Groups of a block, such that blocks come out even: 18 are 9 + 9. Where groups of a
+// Groups of a block, such that blocks come out even: 24 are 12 + 12. Where groups of a
 // format come by the eight, blocks are those.
 inline int64_t block_groups(int64_t groups, bool in_supers) {
   if (in_supers) return kSuperGroups;
@@ -203,7 +203,7 @@ class Blocks {
     const size_t group_stride = x.group_stride(), half = half_bytes(x);
     const int64_t groups = to_ - from_;
     for (int64_t g = 0; g < groups; ++g, rows += group_stride) {
-      multiply_group<2, P>(rows, half, memory_.lines[0][g], sizeof(memory_.lines[0]));
+      multiply_group<2, P, true>(rows, half, memory_.lines[0][g], sizeof(memory_.lines[0]));
     }
     if (to_ < x.groups) {
       store_all_sums<2, P>(sums);

@@ -50,10 +50,10 @@ OCTAVO_INLINE void zero_sums() {
 
 template <int i>
 OCTAVO_INLINE void load_sums(const float* at) {
-  if constexpr (i == 0) OCTAVO_TILE_LOAD(0, at, 64);
-  if constexpr (i == 1) OCTAVO_TILE_LOAD(1, at, 64);
-  if constexpr (i == 2) OCTAVO_TILE_LOAD(2, at, 64);
-  if constexpr (i == 3) OCTAVO_TILE_LOAD(3, at, 64);
+  if constexpr (i == 0) OCTAVO_TILE_LOAD_PASSING(0, at, 64);
+  if constexpr (i == 1) OCTAVO_TILE_LOAD_PASSING(1, at, 64);
+  if constexpr (i == 2) OCTAVO_TILE_LOAD_PASSING(2, at, 64);
+  if constexpr (i == 3) OCTAVO_TILE_LOAD_PASSING(3, at, 64);
 }
 
 template <int i>
@@ -64,10 +64,13 @@ OCTAVO_INLINE void store_sums(float* at) {
   if constexpr (i == 3) OCTAVO_TILE_STORE(3, at, 64);
 }
 
-template <int i>
+// passing: they are not read again soon.
+template <int i, bool passing>
 OCTAVO_INLINE void load_rows(const uint8_t* rows) {
-  if constexpr (i == 0) OCTAVO_TILE_LOAD(4, rows, 64);
-  if constexpr (i == 1) OCTAVO_TILE_LOAD(5, rows, 64);
+  if constexpr (i == 0 && !passing) OCTAVO_TILE_LOAD(4, rows, 64);
+  if constexpr (i == 1 && !passing) OCTAVO_TILE_LOAD(5, rows, 64);
+  if constexpr (i == 0 && passing) OCTAVO_TILE_LOAD_PASSING(4, rows, 64);
+  if constexpr (i == 1 && passing) OCTAVO_TILE_LOAD_PASSING(5, rows, 64);
 }
 
 template <int i>
@@ -106,14 +109,14 @@ OCTAVO_INLINE void multiply_add() {
 }
 
 // One group: R halves of a tile, half_bytes apart, by P unpacked panels, panel_stride apart.
-template <int R, int P>
+template <int R, int P, bool passing = false>
 OCTAVO_INLINE void multiply_group(const uint8_t* rows, size_t half_bytes, const uint8_t* lines,
                                   size_t panel_stride) {
-  load_rows<0>(rows);
+  load_rows<0, passing>(rows);
   load_weights<0>(lines);
   multiply_add<R, P, 0, 0>();
   if constexpr (R > 1) {
-    load_rows<1>(rows + half_bytes);
+    load_rows<1, passing>(rows + half_bytes);
     multiply_add<R, P, 1, 0>();
   }
   if constexpr (P > 1) {
