@@ -71,6 +71,7 @@ class Clocked(Executable):
         self.config = inner.config
         self.block_size = inner.block_size
         self.plan = inner.plan
+        self.prompts_differ = inner.prompts_differ
 
     def step(self, step: Step, sampling: SamplingBatch) -> SampleResult:
         start = time.perf_counter()
@@ -217,7 +218,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3, help="of each load, in turn")
     parser.add_argument("--kv-dtype", default="auto")
-    parser.add_argument("--products", default="auto", help="int8 or bf16")
+    parser.add_argument("--products", default="auto", help="int8, bf16 or mixed")
     parser.add_argument("--kv-streams", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     return parser.parse_args()

@@ -49,7 +49,7 @@ def main() -> None:
     }
     rivals = [peer.name for peer in peers[1:]]
     print(table(lines, rivals))
-    kind = "-bf16" if options.products == "bf16" else ""
+    kind = "" if options.products == "auto" else f"-{options.products}"
     out = options.out / f"peers-{model.stem}{kind}"
     write_json(out.with_name(f"{out.name}.json"), lines, facts)
     title = f"{options.model}, {options.threads} threads, {facts['machine']['cpu']}"
@@ -100,7 +100,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", type=_peers, default=["llama.cpp"], help=", ".join(RIVALS))
     parser.add_argument("--repeat", type=int, default=5, help="interleaved repetitions")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--products", default="auto", help="Octavo's: int8 or bf16")
+    parser.add_argument("--products", default="auto", help="Octavo's: int8, bf16 or mixed")
     parser.add_argument(
         "--mixed",
         type=int,

@@ -68,7 +68,7 @@ class Executable(ABC):
     config: ModelConfig
     block_size: int
     plan: MemoryPlan
-    prompts_differ: bool = False
+    prompts_differ: bool
     """Whether a token of a prompt gets other keys, values and logits, if only in their last bits,
     than the same token generated: then no step may have both, and a cached block serves as one of
     them alone."""

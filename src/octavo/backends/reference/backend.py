@@ -68,6 +68,7 @@ class ReferenceExecutable(Executable):
     ) -> None:
         self.config = config
         self.block_size = options.block_size
+        self.prompts_differ = False
         self._graph = graph
         self._options = options
         self._weights = WeightTable(graph, checkpoint, options.weights)
