@@ -75,6 +75,7 @@ def _judge(model: str, program: Path, options: argparse.Namespace) -> Judged:
                 context=options.context,
                 weights=weights,
                 kv_dtype=kv_dtype,
+                products="int8",  # the coarsest of what answers are made with anywhere
                 num_threads=options.threads,
             )
             return stack.enter_context(closing(source))

@@ -70,7 +70,7 @@ class BlockSource {
 };
 
 // Groups of a block, such that blocks come out even: 24 are 12 + 12. Where groups of a
-// format come by the eight, blocks are those.
+// format come by the eight, blocks are two of those.
 inline int64_t block_groups(int64_t groups, bool in_supers) {
   if (in_supers) return kSuperGroups;
   const int64_t blocks = (groups + kBlockGroups - 1) / kBlockGroups;

@@ -197,13 +197,14 @@ void bind_linear(nb::module_& m) {
   m.def(
       "measure_linear",
       [](int source, int64_t n, int64_t k, int64_t rows, int threads, int64_t footprint,
-         int repeats, bool as_float) {
+         int repeats, bool as_float, bool bf16) {
+        if (bf16 && !has_bf16_products()) throw std::invalid_argument("no products in bf16 here");
         return measure_linear(static_cast<SourceType>(source), n, k, as_float, rows, threads,
-                              footprint, repeats);
+                              footprint, repeats, bf16 ? Products::kBf16 : usual_products());
       },
       nb::arg("source_type"), nb::arg("n"), nb::arg("k"), nb::arg("rows"), nb::arg("threads"),
       nb::arg("footprint"), nb::arg("repeats"), nb::arg("as_float") = false,
-      nb::call_guard<nb::gil_scoped_release>(),
+      nb::arg("bf16") = false, nb::call_guard<nb::gil_scoped_release>(),
       "Seconds of each of `repeats` products of a random [n, k] matrix with `rows` rows.");
   nb::class_<PackedMatrix>(m, "PackedMatrix", "Weights [N, K] in panels; for tests.")
       .def(nb::init<int, int64_t, int64_t, const Bytes&, bool>(), nb::arg("source_type"),

@@ -172,9 +172,10 @@ double measure_read_speed(int64_t bytes, int threads, bool huge_pages) {
 }
 
 std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool as_float,
-                                   int64_t rows, int threads, int64_t footprint, int repeats) {
+                                   int64_t rows, int threads, int64_t footprint, int repeats,
+                                   Products products) {
   ThreadPool pool(threads);
-  PanelMatrix matrix = plan_panels(source, n, k, as_float, usual_products() == Products::kBf16);
+  PanelMatrix matrix = plan_panels(source, n, k, as_float, products == Products::kBf16);
   const auto size = static_cast<int64_t>(matrix.size_bytes());
   const int64_t copies = std::max<int64_t>(1, (footprint + size - 1) / size);
   PageBuffer weights(static_cast<size_t>(size * copies));
@@ -183,8 +184,8 @@ std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool
   std::vector<float> x(static_cast<size_t>(rows * k));
   std::minstd_rand random(2);
   for (auto& v : x) v = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
-  PageBuffer activations(QuantizedRows::bytes(rows, k, usual_products()));
-  QuantizedRows q = QuantizedRows::in(activations.data(), rows, k, usual_products());
+  PageBuffer activations(QuantizedRows::bytes(rows, k, products));
+  QuantizedRows q = QuantizedRows::in(activations.data(), rows, k, products);
   for (int64_t r = 0; r < rows; ++r) quantize_groups(x.data() + r * k, q, r, 0, q.groups);
   PageBuffer out(static_cast<size_t>(rows * n) * sizeof(float));
 

@@ -23,9 +23,11 @@ double measure_bf16_peak(int threads);
 double measure_read_speed(int64_t bytes, int threads, bool huge_pages);
 
 // Seconds of each of `repeats` products of `rows` rows of activations (already quantized) with a
-// random matrix. The matrix is repeated until the copies fill `footprint` bytes and each product
-// takes the next copy, so that weights come from memory if the footprint is larger than the caches.
+// random matrix, multiplied so (bf16: only where has_bf16_products()). The matrix is repeated until
+// the copies fill `footprint` bytes and each product takes the next copy, so that weights come from
+// memory if the footprint is larger than the caches.
 std::vector<double> measure_linear(SourceType source, int64_t n, int64_t k, bool as_float,
-                                   int64_t rows, int threads, int64_t footprint, int repeats);
+                                   int64_t rows, int threads, int64_t footprint, int repeats,
+                                   Products products);
 
 }  // namespace octavo

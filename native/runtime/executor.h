@@ -54,11 +54,11 @@ class Executor {
   // Packs all of them on all threads.
   void pack(const std::vector<Raw>& tensors);
 
-  // Activations. An offset is chosen by the caller, who knows lifetimes.
   // Of the kinds of products that steps may have, the one whose rows take more memory.
   Products largest_products() const {
     return kind_ == Kind::kInt8 ? Products::kInt8 : Products::kBf16;
   }
+  // Activations. An offset is chosen by the caller, who knows lifetimes.
   int64_t most_rows() const { return std::max(max_tokens_, max_rows_); }
   size_t buffer_bytes(int64_t width, bool quantized) const;
   int place_buffer(int64_t width, bool quantized, size_t offset);

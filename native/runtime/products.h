@@ -82,9 +82,9 @@ class RowShares {
   RowShares() = default;
   // wanted: false for one share of all rows.
   RowShares(const RunContext& ctx, Rows rows, const Buffer& in, bool wanted)
-      : rows_(ctx.rows(rows)), many_bf16_(in_many_bf16_rows(ctx, rows_)) {
+      : rows_(ctx.rows(rows)), many_bf16_(in.f32 == nullptr && in_many_bf16_rows(ctx, rows_)) {
     if (!wanted || !many_bf16_) return;
-    const int64_t tile = in.f32 != nullptr ? 1 : in.q8.tile;
+    const int64_t tile = in.q8.tile;
     const int64_t tiles = (rows_ + tile - 1) / tile, threads = ctx.pool->size();
     if (rows_ >= kShareRows * threads) tile_ = tile, tiles_ = tiles, count_ = threads;
   }

@@ -357,4 +357,5 @@ def measure_linear(
     footprint: int,
     repeats: int,
     as_float: bool = False,
+    bf16: bool = False,
 ) -> list[float]: ...

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from octavo import _native
 from octavo.backends.cpu.rehearsal import ExpertShape
 from octavo.engine import Engine, EngineOptions
 from octavo.errors import InvalidParameterError
@@ -67,6 +69,27 @@ def test_a_model_that_only_reads(encoder: str) -> None:
     assert found.speed.decode_tps is None
     with pytest.raises(InvalidParameterError, match="output: got 4"):
         forecast(options, 2, 32, 4)
+
+
+BF16_KINDS = {"mixed": {True, False}, "bf16": {True}} if _native.has_bf16_products() else {}
+
+
+@pytest.mark.parametrize(("products", "kinds"), [("int8", {False}), *BF16_KINDS.items()])
+def test_experts_are_timed_in_the_products_of_their_steps(
+    products: str, kinds: set[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts and decodes of a mixture, each as it will be multiplied."""
+    asked: set[bool] = set()
+    measure = _native.measure_linear
+
+    def noted(*args: Any) -> list[float]:
+        asked.add(args[-1])
+        return measure(*args)
+
+    monkeypatch.setattr(_native, "measure_linear", noted)
+    options = EngineOptions(str(TINY / "mixtral"), weights="int8", products=products)
+    assert forecast(options, 4, 60, 10).speed is not None
+    assert asked == kinds
 
 
 def test_rows_meet_more_experts_the_more_they_are() -> None:

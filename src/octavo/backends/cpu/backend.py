@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,7 +158,7 @@ class _Compilation:
     def streamed_bytes(self) -> int:
         """The matrices of all products, of a mixture those that one row reads. An embedding table
         of its own is read a row at a time."""
-        products = {node.inputs[1] for node in self.graph.nodes if node.op in _PRODUCTS}
+        products = self._dense()
         dense = sum(self._bytes_of(v) for v in self.matrices if v in products)
         chosen = (
             self._bytes_of(weight) * r.dims[1] // r.dims[0]
@@ -167,6 +166,10 @@ class _Compilation:
             for weight in r.weights
         )
         return dense + sum(chosen)
+
+    def _dense(self) -> set[Value | None]:
+        """The matrices of all products but mixtures'."""
+        return {node.inputs[1] for node in self.graph.nodes if node.op in _PRODUCTS}
 
     def _bytes_of(self, weight: Value) -> int:
         return sum(self.executor.matrix_bytes(matrix) for matrix in self.matrices[weight])
@@ -193,17 +196,16 @@ class _Compilation:
             for v, m in self.matrices.items()
             if v in changeable
         }
-        # In a model kept as floats, or one whose tables alone are quantized, prompts do not differ.
-        differ = self.products == "mixed" and any(map(self._is_quantized, self._multiplied()))
         return CpuExecutable(
-            executor, config, self.options, plan, self.width, streamed, targets, differ
+            executor, config, self.options, plan, self.width, streamed, targets, self._kind()
         )
 
-    def _multiplied(self) -> Iterator[Value]:
-        """The matrices of all products."""
-        for node in self.graph.nodes:
-            places = {Op.LINEAR: (1,), Op.HEAD_LINEAR: (1,), Op.EXPERTS: (2, 3, 4)}
-            yield from (v for i in places.get(node.op, ()) if (v := node.inputs[i]) is not None)
+    def _kind(self) -> str:
+        """Products of the executable: in a model kept as floats, or one whose tables alone are
+        quantized, prompts do not differ."""
+        weights = self._dense() | {w for r in self.mixtures.values() for w in r.weights}
+        quantized = any(w is not None and self._is_quantized(w) for w in weights)
+        return self.products if quantized else "int8"
 
     def finish(self) -> Executor:
         """Pack the weights and emit the program."""

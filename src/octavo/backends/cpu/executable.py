@@ -29,12 +29,13 @@ class CpuExecutable(Executable):
         width: int,
         streamed_bytes: int,
         targets: Mapping[str, adapters.Target],
-        prompts_differ: bool,
+        products: str,
     ) -> None:
         """streamed_bytes: weights that every step reads from start to end. targets: weights that
-        adapters may change, by name."""
+        adapters may change, by name. products: "int8", "bf16" or "mixed"."""
         self.config = config
-        self.prompts_differ = prompts_differ
+        self.products = products
+        self.prompts_differ = products == "mixed"
         self.block_size = options.block_size
         self.plan = plan
         self.num_threads = executor.num_threads

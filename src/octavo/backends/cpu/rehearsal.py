@@ -48,13 +48,13 @@ class CpuRehearsal(Rehearsal):
         self.executable: CpuExecutable = executable
         self._mixtures = Counter(mixtures)
         self._footprint = min(max(executable.streamed_bytes, 1), MOST_FOOTPRINT)
-        self._timed: dict[tuple[ExpertShape, int], float] = {}
+        self._timed: dict[tuple[ExpertShape, int, bool], float] = {}
 
     def step_s(self, step: Step, sampling: SamplingBatch | None, repeat: int) -> float:
         runs = sorted((self._regions(step, sampling) for _ in range(repeat)), key=_total)
         regions = runs[repeat // 2]
         experts = sum(seconds for name, seconds in regions if name in EXPERT_REGIONS)
-        return _total(regions) + max(0.0, self._mixtures_s(len(step.tokens)) - experts)
+        return _total(regions) + max(0.0, self._mixtures_s(step) - experts)
 
     def _regions(self, step: Step, sampling: SamplingBatch | None) -> list[tuple[str, float]]:
         with self.executable.profile() as regions:
@@ -64,16 +64,18 @@ class CpuRehearsal(Rehearsal):
                 self.executable.step(step, sampling)
         return regions
 
-    def _mixtures_s(self, tokens: int) -> float:
+    def _mixtures_s(self, step: Step) -> float:
+        products = self.executable.products
+        bf16 = products == "bf16" or (products == "mixed" and step.of_prompts)
         seconds = 0.0
         for shape, count in self._mixtures.items():
-            met, rows = shape.shares(tokens)
-            seconds += count * met * self._product_s(shape, rows)
+            met, rows = shape.shares(len(step.tokens))
+            seconds += count * met * self._product_s(shape, rows, bf16)
         return seconds
 
-    def _product_s(self, shape: ExpertShape, rows: int) -> float:
+    def _product_s(self, shape: ExpertShape, rows: int, bf16: bool) -> float:
         """The median of some runs through the whole footprint."""
-        if (shape, rows) not in self._timed:
+        if (shape, rows, bf16) not in self._timed:
             size = _native.packed_bytes(shape.ggml_type, shape.n, shape.k)
             repeat = max(5, min(64, 2 * self._footprint // size, (1 << 33) // (rows * size)))
             times = _native.measure_linear(
@@ -85,9 +87,10 @@ class CpuRehearsal(Rehearsal):
                 self._footprint,
                 repeat,
                 shape.as_float,
+                bf16,
             )
-            self._timed[shape, rows] = statistics.median(times)
-        return self._timed[shape, rows]
+            self._timed[shape, rows, bf16] = statistics.median(times)
+        return self._timed[shape, rows, bf16]
 
 
 def _total(regions: list[tuple[str, float]]) -> float:
