@@ -155,6 +155,10 @@ void rope(float* head, const float* cs, int64_t half, bool interleaved) {
     store(head + i, sub(mul(a, cosine), mul(b, sine)));
     store(head + half + i, add(mul(b, cosine), mul(a, sine)));
   }
+  for (; interleaved && i + kW / 2 <= half; i += kW / 2) {
+    const Vec x = load(head + 2 * i);
+    store(head + 2 * i, sub_add(mul(x, load_twice(c + i)), mul(swap_pairs(x), load_twice(s + i))));
+  }
   for (; i < half; ++i) {
     const float a = head[i * step], b = head[i * step + other];
     head[i * step] = a * c[i] - b * s[i];

@@ -71,6 +71,26 @@ inline Vec scale2(Vec x, Vec n) {
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23);
   return {_mm256_mul_ps(x.v, _mm256_castsi256_ps(e))};
 }
+// Lanes outside [begin, end), both in [0, 8], become `fill`.
+inline Vec keep_lanes(Vec a, int begin, int end, float fill) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i keep = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane),
+                                           _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
+  return {_mm256_blendv_ps(_mm256_set1_ps(fill), a.v, _mm256_castsi256_ps(keep))};
+}
+// Of p[0], p[1], ...: each twice.
+inline Vec load_twice(const float* p) {
+  const __m256i each = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+  return {_mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), each)};
+}
+// Even and odd lanes change places.
+inline Vec swap_pairs(Vec a) {
+  return {_mm256_permute_ps(a.v, 0xb1)};
+}
+// a - b in even lanes, a + b in odd ones.
+inline Vec sub_add(Vec a, Vec b) {
+  return {_mm256_addsub_ps(a.v, b.v)};
+}
 inline float reduce_add(Vec a) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -69,6 +69,24 @@ inline Vec round(Vec a) {
 inline Vec scale2(Vec x, Vec n) {
   return {_mm512_scalef_ps(x.v, n.v)};
 }
+// Lanes outside [begin, end), both in [0, 16], become `fill`.
+inline Vec keep_lanes(Vec a, int begin, int end, float fill) {
+  const uint32_t keep = ((1u << end) - 1) & ~((1u << begin) - 1);
+  return {_mm512_mask_mov_ps(_mm512_set1_ps(fill), static_cast<__mmask16>(keep), a.v)};
+}
+// Of p[0], p[1], ...: each twice.
+inline Vec load_twice(const float* p) {
+  const __m512i each = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return {_mm512_permutexvar_ps(each, _mm512_castps256_ps512(_mm256_loadu_ps(p)))};
+}
+// Even and odd lanes change places.
+inline Vec swap_pairs(Vec a) {
+  return {_mm512_permute_ps(a.v, 0xb1)};
+}
+// a - b in even lanes, a + b in odd ones.
+inline Vec sub_add(Vec a, Vec b) {
+  return {_mm512_mask_sub_ps(_mm512_add_ps(a.v, b.v), 0x5555, a.v, b.v)};
+}
 inline float reduce_add(Vec a) {
   return _mm512_reduce_add_ps(a.v);
 }

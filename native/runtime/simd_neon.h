@@ -79,6 +79,30 @@ inline float32x4_t scale2(float32x4_t x, float32x4_t n) {
 inline Vec scale2(Vec x, Vec n) {
   return {scale2(x.low, n.low), scale2(x.high, n.high)};
 }
+// Lanes outside [begin, end), both in [0, 8], become `fill`.
+inline Vec keep_lanes(Vec a, int begin, int end, float fill) {
+  const int32_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  const int32x4_t first = vdupq_n_s32(begin), last = vdupq_n_s32(end);
+  const auto kept = [&](float32x4_t x, int32x4_t lane) {
+    const uint32x4_t keep = vandq_u32(vcgeq_s32(lane, first), vcltq_s32(lane, last));
+    return vbslq_f32(keep, x, vdupq_n_f32(fill));
+  };
+  return {kept(a.low, vld1q_s32(lanes)), kept(a.high, vld1q_s32(lanes + 4))};
+}
+// Of p[0], p[1], ...: each twice.
+inline Vec load_twice(const float* p) {
+  const float32x4_t x = vld1q_f32(p);
+  return {vzip1q_f32(x, x), vzip2q_f32(x, x)};
+}
+// Even and odd lanes change places.
+inline Vec swap_pairs(Vec a) {
+  return {vrev64q_f32(a.low), vrev64q_f32(a.high)};
+}
+// a - b in even lanes, a + b in odd ones.
+inline Vec sub_add(Vec a, Vec b) {
+  return {vtrn2q_f32(vrev64q_f32(vsubq_f32(a.low, b.low)), vaddq_f32(a.low, b.low)),
+          vtrn2q_f32(vrev64q_f32(vsubq_f32(a.high, b.high)), vaddq_f32(a.high, b.high))};
+}
 inline float reduce_add(Vec a) {
   const float32x4_t four = vaddq_f32(a.low, a.high);
   return vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)));

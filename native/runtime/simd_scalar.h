@@ -71,6 +71,22 @@ inline Vec round(const Vec& a) {
 inline Vec scale2(const Vec& x, const Vec& n) {
   return map([&](int i) { return std::ldexp(x.v[i], static_cast<int>(n.v[i])); });
 }
+// Lanes outside [begin, end), both in [0, 8], become `fill`.
+inline Vec keep_lanes(const Vec& a, int begin, int end, float fill) {
+  return map([&](int i) { return i >= begin && i < end ? a.v[i] : fill; });
+}
+// Of p[0], p[1], ...: each twice.
+inline Vec load_twice(const float* p) {
+  return map([&](int i) { return p[i / 2]; });
+}
+// Even and odd lanes change places.
+inline Vec swap_pairs(const Vec& a) {
+  return map([&](int i) { return a.v[i ^ 1]; });
+}
+// a - b in even lanes, a + b in odd ones.
+inline Vec sub_add(const Vec& a, const Vec& b) {
+  return map([&](int i) { return i % 2 == 0 ? a.v[i] - b.v[i] : a.v[i] + b.v[i]; });
+}
 inline float reduce_add(const Vec& a) {
   return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7]));
 }
