@@ -5,13 +5,18 @@
 namespace octavo {
 namespace {
 
-void kv_write(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
-              KvType type) {
+void kv_write_one(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
+                  KvType type) {
   if (type == KvType::kF32) return kv_write_as<float>(k, v, block, head_dim, at);
   if (type == KvType::kF16) return kv_write_as<uint16_t>(k, v, block, head_dim, at);
   if (type == KvType::kInt8) return kv_write_int8(k, v, block, head_dim, at);
   if (type == KvType::kInt4) return kv_write_int4(k, v, block, head_dim, at);
   kv_write_as<Bf16>(k, v, block, head_dim, at);
+}
+void kv_write(const KvRows& rows, uint8_t* block, int64_t head_dim, int at, KvType type) {
+  for (int t = 0; t < rows.num_tokens; ++t) {
+    kv_write_one(rows.k + t * rows.ldk, rows.v + t * rows.ldv, block, head_dim, at + t, type);
+  }
 }
 
 // Math: how queries, keys and probabilities meet (PlainMath and its cousins).
@@ -29,7 +34,8 @@ class Attention {
     out_ = scratch + kTileRows * query_stride();
     total_ = out_ + kTileRows * d_;
     scores_ = total_ + kTileRows * d_;
-    max_ = scores_ + kTileRows * kScoresStride;
+    weights_ = kApart ? scores_ + kTileRows * kScoresStride : scores_;
+    max_ = weights_ + kTileRows * kWeightsStride;
     sum_ = max_ + kTileRows;
     total_max_ = sum_ + kTileRows;
     total_sum_ = total_max_ + kTileRows;
@@ -42,10 +48,13 @@ class Attention {
   // Everything at once.
   void run() {
     load_queries();
-    begin_total();
     for (int c = first_chunk(); c <= last_chunk(); ++c) {
       ChunkBlocks blocks = blocks_of(c);
       look_ahead(c, blocks);
+      if (c == first_chunk()) {
+        chunk(c, blocks, total_, total_max_, total_sum_);
+        continue;
+      }
       chunk(c, blocks, out_, max_, sum_);
       merge(out_, max_, sum_);
     }
@@ -62,7 +71,7 @@ class Attention {
 
   // Merges the partial sums of all chunks, in order, exactly as run does.
   void run_merge(const float* partials) {
-    begin_total();
+    std::fill(total_sum_, total_sum_ + rows_, 0.0f);
     for (int c = first_chunk(); c <= last_chunk(); ++c, partials += rows_ * (d_ + 2)) {
       merge(partials, partials + rows_ * d_, partials + rows_ * (d_ + 1));
     }
@@ -115,7 +124,13 @@ class Attention {
   void look_ahead(int c, ChunkBlocks& blocks) const {
     if (c == last_chunk()) return look_behind(blocks);
     const int next = begin_of(c) + blocks.count;
-    if constexpr (kNear) return in_order(blocks, block_at(next));
+    if constexpr (kNear) {
+      const uint8_t* pieces[kPiecesBehind] = {};
+      for (int i = 0; i < kPiecesBehind && next + i <= last_block(); ++i) {
+        pieces[i] = block_at(next + i);
+      }
+      return in_order(blocks, pieces);
+    }
     for (int i = 0; i < 2 * blocks.count && next + i / 2 <= last_block(); ++i) {
       blocks.ahead[i] = block_at(next + i / 2) + i % 2 * Math::half_bytes(d_);
     }
@@ -124,19 +139,25 @@ class Attention {
   // Behind the last chunk.
   void look_behind(ChunkBlocks& blocks) const {
     if constexpr (kNear) {
-      return in_order(blocks, t_.ahead != nullptr ? t_.ahead[2 * kChunkBlocks] : nullptr);
+      constexpr const uint8_t* kNothing[kPiecesBehind] = {};
+      return in_order(blocks, t_.ahead != nullptr ? t_.ahead + 2 * kChunkBlocks : kNothing);
     }
     if (t_.ahead != nullptr) std::copy_n(t_.ahead, 2 * blocks.count, blocks.ahead);
   }
 
-  // Ahead of each half is the next one, keys before values; `last` behind all.
-  void in_order(ChunkBlocks& blocks, const uint8_t* last) const {
+  // Ahead of each half is the one that is read next, or after some more where halves are small;
+  // keys come before values, and `behind` after all.
+  void in_order(ChunkBlocks& blocks, const uint8_t* const* behind) const {
     const int64_t half = Math::half_bytes(d_);
     const int n = blocks.count;
+    const int lead = std::clamp(static_cast<int>(kAheadBytes / half), 1, kPiecesBehind);
+    const uint8_t* order[2 * kChunkBlocks + kPiecesBehind];
     for (int b = 0; b < n; ++b) {
-      blocks.ahead[b] = b + 1 < n ? blocks.at[b + 1] : blocks.at[0] + half;
-      blocks.ahead[n + b] = b + 1 < n ? blocks.at[b + 1] + half : last;
+      order[b] = blocks.at[b];
+      order[n + b] = blocks.at[b] + half;
     }
+    std::copy_n(behind, kPiecesBehind, order + 2 * n);
+    std::copy_n(order + lead, 2 * n, blocks.ahead);
   }
 
   const uint8_t* block_at(int b) const { return t_.kv.at(t_.blocks[b]); }
@@ -153,7 +174,7 @@ class Attention {
     }
     for (int r = 0; r < rows_; r += kRows) {
       const int n = std::min(kRows, rows_ - r);
-      const float* p = scores_ + r * kScoresStride;
+      const float* p = weights_ + r * kWeightsStride;
       const Range keys = span(r, n, blocks, base);
       if constexpr (kLatent) {
         Math::latent_values(n, p, d_, columns_, blocks, keys, out + r * d_);
@@ -206,54 +227,71 @@ class Attention {
       if (rows < R) return softmax<R - 1>(rows, row, base, in, blocks, max_row, sum_row);
     }
     constexpr float kLowest = -std::numeric_limits<float>::infinity();
-    const int n = blocks.count * kBlockTokens;
     float* const s = scores_ + row * kScoresStride;
+    float* const weights = weights_ + row * kWeightsStride;
     const auto seen = [&](int r) { return sees_[row + r].from(base); };
     if (in.begin >= in.end) {
-      for (int r = 0; r < R; ++r) {
-        max_row[r] = kLowest, sum_row[r] = 0.0f;
-        std::fill_n(s + r * kScoresStride, n, 0.0f);
-        Math::weigh(s + r * kScoresStride, blocks, d_, seen(r));
-      }
+      std::fill_n(max_row, R, kLowest);
+      std::fill_n(sum_row, R, 0.0f);
+      for (int b = 0; b < blocks.count; ++b) put_zeros<R>(weights, b, blocks.at[b]);
       return;
     }
     Vec top[R], shift[R], total[R];
+    Range whole = in;  // blocks of which every row sees all keys
     for (int r = 0; r < R; ++r) {
       float* x = s + r * kScoresStride;
       if (t_.softcap > 0) softcap(x + in.begin, x + in.begin, in.end - in.begin, t_.softcap);
-      keep(x + in.begin, in.end - in.begin, seen(r).from(in.begin), kLowest);
-      top[r] = load(x + in.begin);
+      if (seen(r).begin > in.begin) whole.begin = in.begin + kBlockTokens;
+      if (seen(r).end < in.end) whole.end = in.end - kBlockTokens;
+      top[r] = set1(kLowest);
+      total[r] = zero();
     }
-    for (int i = in.begin + kW; i < in.end; i += kW) {
+    for (int i = in.begin; i < in.end; i += kBlockTokens) {
+      const bool all = i >= whole.begin && i < whole.end;
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) top[r] = max(top[r], load(s + r * kScoresStride + i));
+      for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kCols; ++j) {
+          Vec x = load(s + r * kScoresStride + i + j * kW);
+          if (!all) x = keep_lanes(x, seen(r).from(i + j * kW), kLowest);
+          top[r] = max(top[r], x);
+        }
+      }
     }
     for (int r = 0; r < R; ++r) {
       max_row[r] = reduce_max(top[r]);
       shift[r] = set1(max_row[r]);
     }
-    for (int i = in.begin; i < in.end; i += kW) {
+    for (int b = 0; b < blocks.count; ++b) {
+      const int i = b * kBlockTokens;
+      if (i < in.begin || i >= in.end) {
+        put_zeros<R>(weights, b, blocks.at[b]);
+        continue;
+      }
+      const bool all = i >= whole.begin && i < whole.end;
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        float* x = s + r * kScoresStride + i;
-        store(x, exp_vec(sub(load(x), shift[r])));
+        const float* x = s + r * kScoresStride + i;
+        Vec p[kCols];
+#pragma GCC unroll 4
+        for (int j = 0; j < kCols; ++j) {
+          p[j] = Math::weight(sub(load(x + j * kW), shift[r]));
+          if (!all) p[j] = keep_lanes(p[j], seen(r).from(i + j * kW), 0.0f);
+          total[r] = add(total[r], p[j]);
+        }
+        Math::put(p, weights + r * kWeightsStride, b, blocks.at[b], d_, seen(r).from(i));
       }
     }
-    for (int r = 0; r < R; ++r) {
-      keep(s + r * kScoresStride, n, seen(r), 0.0f);
-      total[r] = zero();
-    }
-    for (int i = in.begin; i < in.end; i += kW) {
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) total[r] = add(total[r], load(s + r * kScoresStride + i));
-    }
-    for (int r = 0; r < R; ++r) {
-      sum_row[r] = reduce_add(total[r]);
-      Math::weigh(s + r * kScoresStride, blocks, d_, seen(r));
-    }
+    for (int r = 0; r < R; ++r) sum_row[r] = reduce_add(total[r]);
   }
 
-  void begin_total() { std::fill(total_sum_, total_sum_ + rows_, 0.0f); }
+  // For R rows that see none of block b's keys.
+  template <int R>
+  void put_zeros(float* weights, int b, const uint8_t* block) const {
+    Vec p[kCols];
+    for (int j = 0; j < kCols; ++j) p[j] = zero();
+    for (int r = 0; r < R; ++r) Math::put(p, weights + r * kWeightsStride, b, block, d_, {0, 0});
+  }
 
   // Adds a chunk's sums to the total.
   void merge(const float* out, const float* max_row, const float* sum_row) {
@@ -306,9 +344,13 @@ class Attention {
     }
   }();
   static_assert(kTileRows % kRows == 0);
+  // Probabilities take less room than scores and lie apart, in fewer lines; else in their place.
+  static constexpr bool kApart = requires { Math::kApart; };
+  static constexpr int64_t kWeightsStride = kApart ? kNarrowStride : kScoresStride;
   static constexpr int kSoftmaxRows = 4;
-  // Memory is asked for in the order in which it is read, half a block before.
+  // Memory is asked for in the order in which it is read, so much before.
   static constexpr bool kNear = requires { Math::kNear; };
+  static constexpr int64_t kAheadBytes = 8 << 10;
   // Keys and values are the same rows of the cache.
   static constexpr bool kLatent = requires { &Math::load_latent_query; };
 
@@ -318,9 +360,9 @@ class Attention {
   int64_t d_;        // head_dim_ padded: rows of queries and of sums
   int64_t columns_;  // value_dim_ padded
   int rows_;
-  Range sees_[kTileRows];  // keys by row, counted from the sequence's start
+  Range sees_[kTileRows] = {};  // keys by row, counted from the sequence's start
   typename Math::Query* q_;
-  float *out_, *total_, *scores_, *max_, *sum_, *total_max_, *total_sum_;
+  float *out_, *total_, *scores_, *weights_, *max_, *sum_, *total_max_, *total_sum_;
 };
 
 // Calls f with the attention of the cache's type.

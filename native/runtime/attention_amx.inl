@@ -18,148 +18,260 @@ __attribute__((always_inline)) inline void ask_for(const uint8_t* at, int64_t li
   for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64);
 }
 
-// out[16][16 * 4] = p[16][keys in span] V[keys][16 * 4 columns from c on]
-struct ValueTiles {
-  int64_t d;
-  const ChunkBlocks& blocks;
-  Range span;
+// Up to three tiles of rows meet a tile of keys or of values together: sums in tiles 0 to 2, rows
+// in 3 to 5; 6 and 7 are keys or values in turn. One tile of rows alone is tile 3, with sums in 0,
+// 1, 2 and 4.
+constexpr int kMostTiles = kTileRows / kAmxRows;
 
-  template <int N>
-  void run(const float* p, int64_t c, float* out, int64_t ldo) const {
+// The last tile of rows has as many as are left of `rows`: nothing is computed for others, nor
+// stored.
+inline TileShapes attention_shapes(int rows) {
+  TileShapes shapes;
+  for (int i = 0; i < kMostTiles; ++i) {
+    const int of_tile = std::clamp(rows - i * kAmxRows, 1, kAmxRows);
+    shapes.shape(i, of_tile, kAmxBytes);
+    shapes.shape(kMostTiles + i, of_tile, kAmxBytes);
+  }
+  for (int i : {1, 2, 4}) {
+    if (rows <= kAmxRows) shapes.shape(i, rows, kAmxBytes);
+  }
+  shapes.shape(6, kAmxRows, kAmxBytes);
+  shapes.shape(7, kAmxRows, kAmxBytes);
+  return shapes;
+}
+
+// Sums of T tiles of rows by 16 columns.
+template <int T>
+struct TileSums {
+  static inline __attribute__((always_inline)) void clear() {
     OCTAVO_TILE_ZERO(0);
-    OCTAVO_TILE_ZERO(1);
-    if constexpr (N == 4) {
-      OCTAVO_TILE_ZERO(2);
-      OCTAVO_TILE_ZERO(3);
+    if constexpr (T > 1) OCTAVO_TILE_ZERO(1);
+    if constexpr (T > 2) OCTAVO_TILE_ZERO(2);
+  }
+  // += the rows at x, `stride` bytes apart, by tile 6, or by 7.
+  template <bool Odd>
+  static inline __attribute__((always_inline)) void add(const float* x, int64_t stride) {
+    const char* at = reinterpret_cast<const char*>(x);
+    const int64_t tile = kAmxRows * stride;
+    OCTAVO_TILE_LOAD(3, at, stride);
+    if constexpr (Odd)
+      OCTAVO_TILE_ADD_BF16(0, 3, 7);
+    else
+      OCTAVO_TILE_ADD_BF16(0, 3, 6);
+    if constexpr (T > 1) {
+      OCTAVO_TILE_LOAD(4, at + tile, stride);
+      if constexpr (Odd)
+        OCTAVO_TILE_ADD_BF16(1, 4, 7);
+      else
+        OCTAVO_TILE_ADD_BF16(1, 4, 6);
     }
-    for (int b = span.begin / kBlockTokens; b * kBlockTokens < span.end; ++b) {
-      const uint8_t* ahead = c == 0 ? blocks.ahead[blocks.count + b] : nullptr;
-      const int left = span.end - b * kBlockTokens;
-      OCTAVO_TILE_LOAD(4, p + b * kTilePairs, kScoresStride * 4);
-      if (left >= kBlockTokens) {
-        add<N>(values(b) + c, d, ahead);
-      } else {
-        // The block may never have been written after these keys.
-        alignas(64) uint32_t seen[kTilePairs * kTileColumns * N];
-        copy_seen(values(b) + c, left, kTileColumns * N, seen);
-        add<N>(seen, kTileColumns * N, ahead);
-      }
-    }
-    OCTAVO_TILE_STORE(0, out, ldo * 4);
-    OCTAVO_TILE_STORE(1, out + kTileColumns, ldo * 4);
-    if constexpr (N == 4) {
-      OCTAVO_TILE_STORE(2, out + 2 * kTileColumns, ldo * 4);
-      OCTAVO_TILE_STORE(3, out + 3 * kTileColumns, ldo * 4);
+    if constexpr (T > 2) {
+      OCTAVO_TILE_LOAD(5, at + 2 * tile, stride);
+      if constexpr (Odd)
+        OCTAVO_TILE_ADD_BF16(2, 5, 7);
+      else
+        OCTAVO_TILE_ADD_BF16(2, 5, 6);
     }
   }
-
- private:
-  const uint32_t* values(int b) const {
-    return reinterpret_cast<const uint32_t*>(blocks.at[b]) + d / 2 * kBlockTokens;
-  }
-
-  // Tiles 0 to N - 1 += tile 4 by the values at v, whose rows are ld pairs apart.
-  template <int N>
-  inline __attribute__((always_inline)) void add(const uint32_t* v, int64_t ld,
-                                                 const uint8_t* ahead) const {
-    const int64_t lines = d / N;  // a block's values are d lines
-    ask_for(ahead, ahead == nullptr ? 0 : lines);
-    OCTAVO_TILE_LOAD(5, v, ld * 4);
-    OCTAVO_TILE_ADD_BF16(0, 4, 5);
-    ask_for(ahead + lines * 64, ahead == nullptr ? 0 : lines);
-    OCTAVO_TILE_LOAD(6, v + kTileColumns, ld * 4);
-    OCTAVO_TILE_ADD_BF16(1, 4, 6);
-    if constexpr (N == 4) {
-      ask_for(ahead + 2 * lines * 64, ahead == nullptr ? 0 : lines);
-      OCTAVO_TILE_LOAD(5, v + 2 * kTileColumns, ld * 4);
-      OCTAVO_TILE_ADD_BF16(2, 4, 5);
-      ask_for(ahead + 3 * lines * 64, ahead == nullptr ? 0 : lines);
-      OCTAVO_TILE_LOAD(6, v + 3 * kTileColumns, ld * 4);
-      OCTAVO_TILE_ADD_BF16(3, 4, 6);
-    }
-  }
-
-  // The values of the first `keys` keys, and zeros for the others.
-  void copy_seen(const uint32_t* v, int keys, int columns, uint32_t* out) const {
-    for (int k = 0; k < kTilePairs; ++k, out += columns) {
-      const int of_pair = std::clamp(keys - 2 * k, 0, 2);
-      const uint32_t mask = of_pair == 2 ? ~0u : of_pair == 1 ? 0xffffu : 0u;
-      for (int i = 0; i < columns; ++i) out[i] = mask == 0 ? 0 : v[k * d + i] & mask;
-    }
+  static inline __attribute__((always_inline)) void store(float* out, int64_t ld) {
+    OCTAVO_TILE_STORE(0, out, ld * 4);
+    if constexpr (T > 1) OCTAVO_TILE_STORE(1, out + kAmxRows * ld, ld * 4);
+    if constexpr (T > 2) OCTAVO_TILE_STORE(2, out + 2 * kAmxRows * ld, ld * 4);
   }
 };
 
-constexpr TileShapes attention_shapes() {
-  TileShapes shapes;
-  for (int i = 0; i < 8; ++i) shapes.shape(i, kAmxRows, kAmxBytes);
-  return shapes;
-}
-constexpr TileShapes kAttentionShapes = attention_shapes();
+// The values of a chunk's blocks.
+class BlockValues {
+ public:
+  BlockValues(int64_t d, const ChunkBlocks& blocks, Range span)
+      : d_(d), blocks_(blocks), span_(span) {}
+
+  int begin() const { return span_.begin / kBlockTokens; }
+  int end() const { return (span_.end + kBlockTokens - 1) / kBlockTokens; }
+  // Of block b, from column c on; `columns` of them are going to be read, and may be copied to
+  // `copy`: the block may never have been written behind the keys that are seen.
+  const uint32_t* at(int b, int64_t c, int columns, uint32_t* copy) const {
+    const uint32_t* v =
+        reinterpret_cast<const uint32_t*>(blocks_.at[b]) + d_ / 2 * kBlockTokens + c;
+    const int left = span_.end - b * kBlockTokens;
+    if (left >= kBlockTokens) return v;
+    for (int k = 0; k < kTilePairs; ++k) {
+      const int of_pair = std::clamp(left - 2 * k, 0, 2);
+      const uint32_t mask = of_pair == 2 ? ~0u : of_pair == 1 ? 0xffffu : 0u;
+      for (int i = 0; i < columns; ++i) copy[k * d_ + i] = mask == 0 ? 0 : v[k * d_ + i] & mask;
+    }
+    return copy;
+  }
+  const uint8_t* ahead(int b) const { return blocks_.ahead[blocks_.count + b]; }
+
+ private:
+  int64_t d_;
+  const ChunkBlocks& blocks_;
+  Range span_;
+};
 
 struct TileMath : PairedMath {
   struct Ready {
-    Ready() { open_tiles(kAttentionShapes); }
+    explicit Ready(int rows) { open_tiles(attention_shapes(rows)); }
     ~Ready() { close_tiles(); }
     Ready(const Ready&) = delete;
     Ready& operator=(const Ready&) = delete;
   };
-  static constexpr int kRows = kAmxRows;
+  static constexpr int kRows = kTileRows;
+  static constexpr bool kApart = true;
   // A core's few line buffers are taken by what comes from memory. Had that gone to the
   // second-level cache, what is read from there would wait for them too; in the first-level cache
   // nothing does.
   static constexpr bool kNear = true;
 
-  static void scores(int, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
+  static void scores(int rows, const Query* q, int64_t d, int64_t, const uint8_t* block, float* out,
                      const uint8_t* ahead) {
+    if (rows <= kAmxRows) return few_scores(q, d, block, out, ahead);
+    if (rows <= 2 * kAmxRows) return many_scores<2>(q, d, block, out);
+    many_scores<3>(q, d, block, out);
+  }
+
+  static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
+                     float* out) {
+    const BlockValues v{d, blocks, span};
+    if (rows <= kAmxRows) return few_values(p, d, v, out);
+    if (rows <= 2 * kAmxRows) return many_values<2>(p, d, v, out);
+    many_values<3>(p, d, v, out);
+  }
+
+ private:
+  static constexpr int64_t kKeyStride = kBlockTokens * 4;
+  static constexpr int64_t kKeyTile = kTilePairs * kKeyStride;
+  static constexpr int64_t kProbabilityStride = kNarrowStride * 4;
+
+  static void few_scores(const Query* q, int64_t d, const uint8_t* block, float* out,
+                         const uint8_t* ahead) {
     OCTAVO_TILE_ZERO(0);
     OCTAVO_TILE_ZERO(1);
-    constexpr int64_t kStride = kBlockTokens * 4;
-    for (int64_t i = 0; i < d; i += 2 * kTilePairs, block += kTilePairs * kStride) {
-      OCTAVO_TILE_LOAD(4, q + i / 2, d * 4);
+    for (int64_t i = 0; i < d; i += 2 * kTilePairs, block += kKeyTile) {
+      OCTAVO_TILE_LOAD(3, q + i / 2, d * 4);
       if (ahead != nullptr) ask_for(ahead + i * 64, kTilePairs);
-      OCTAVO_TILE_LOAD(5, block, kStride);
-      OCTAVO_TILE_ADD_BF16(0, 4, 5);
+      OCTAVO_TILE_LOAD(6, block, kKeyStride);
+      OCTAVO_TILE_ADD_BF16(0, 3, 6);
       if (ahead != nullptr) ask_for(ahead + i * 64 + kTilePairs * 64, kTilePairs);
-      OCTAVO_TILE_LOAD(6, block + kAmxBytes, kStride);
-      OCTAVO_TILE_ADD_BF16(1, 4, 6);
+      OCTAVO_TILE_LOAD(7, block + kAmxBytes, kKeyStride);
+      OCTAVO_TILE_ADD_BF16(1, 3, 7);
     }
     OCTAVO_TILE_STORE(0, out, kScoresStride * 4);
     OCTAVO_TILE_STORE(1, out + kTileColumns, kScoresStride * 4);
   }
 
-  static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
-                     float* out) {
-    const ValueTiles tiles{d, blocks, span};
-    int64_t c = 0;
-    for (; c + 4 * kTileColumns <= d; c += 4 * kTileColumns) some<4>(tiles, rows, p, c, out, d);
-    if (c < d) some<2>(tiles, rows, p, c, out, d);
+  // Keys come from the second-level cache, and pass by the first, which is for what is made of
+  // them.
+  template <int T>
+  static void many_scores(const Query* q, int64_t d, const uint8_t* block, float* out) {
+    for (int c = 0; c < kBlockTokens; c += kTileColumns) {
+      const uint8_t* keys = block + c * 4;
+      const Query* rows = q;
+      TileSums<T>::clear();
+      int64_t i = 0;
+      for (; i + 4 * kTilePairs <= d; i += 4 * kTilePairs, keys += 2 * kKeyTile) {
+        OCTAVO_TILE_LOAD_PASSING(6, keys, kKeyStride);
+        TileSums<T>::template add<false>(rows + i / 2, d * 4);
+        OCTAVO_TILE_LOAD_PASSING(7, keys + kKeyTile, kKeyStride);
+        TileSums<T>::template add<true>(rows + i / 2 + kTilePairs, d * 4);
+      }
+      if (i < d) {
+        OCTAVO_TILE_LOAD_PASSING(6, keys, kKeyStride);
+        TileSums<T>::template add<false>(rows + i / 2, d * 4);
+      }
+      TileSums<T>::store(out + c, kScoresStride);
+    }
   }
 
- private:
-  // N tiles of columns from c on; a tile has 16 rows, `out` may have fewer.
-  template <int N>
-  static void some(const ValueTiles& tiles, int rows, const float* p, int64_t c, float* out,
-                   int64_t d) {
-    if (rows == kAmxRows) return tiles.run<N>(p, c, out + c, d);
-    constexpr int kColumns = N * kTileColumns;
-    alignas(64) float sums[kAmxRows * kColumns];
-    tiles.run<N>(p, c, sums, kColumns);
-    for (int r = 0; r < rows; ++r) {
-      std::copy(sums + r * kColumns, sums + (r + 1) * kColumns, out + r * d + c);
+  // Block by block, so that values are read in the order in which they lie. Sums of up to 64
+  // columns stay in tiles 0, 1, 2 and 4; those of more wait in `out`, two tiles at a time.
+  static void few_values(const float* p, int64_t d, const BlockValues& v, float* out) {
+    const bool stay = d == 4 * kTileColumns;
+    uint32_t copy[kTilePairs * kMaxHeadDim];
+    for (int b = v.begin(); b < v.end(); ++b) {
+      const uint32_t* values = v.at(b, 0, static_cast<int>(d), copy);
+      const uint8_t* ahead = v.ahead(b);
+      const bool first = b == v.begin(), last = b + 1 == v.end();
+      OCTAVO_TILE_LOAD(3, p + b * kTilePairs, kProbabilityStride);
+      for (int64_t c = 0; c < d; c += 4 * kTileColumns) {
+        two_columns<false>(values + c, d, out + c, first, stay && !first, stay && !last, ahead);
+        if (c + 2 * kTileColumns == d) break;
+        if (ahead != nullptr) ahead += 2 * kTilePairs * 64;
+        constexpr int kNext = 2 * kTileColumns;
+        two_columns<true>(values + c + kNext, d, out + c + kNext, first, stay && !first,
+                          stay && !last, ahead);
+        if (ahead != nullptr) ahead += 2 * kTilePairs * 64;
+      }
+    }
+  }
+
+  // Tile 3 by two tiles of values: the sums are taken from `out` unless this is the first block or
+  // they are there already, and put back unless they are to stay.
+  template <bool Odd>
+  static inline __attribute__((always_inline)) void two_columns(const uint32_t* v, int64_t d,
+                                                                float* out, bool first, bool there,
+                                                                bool stay, const uint8_t* ahead) {
+    const int64_t stride = d * 4;
+    if (first) {
+      if constexpr (Odd) {
+        OCTAVO_TILE_ZERO(2);
+        OCTAVO_TILE_ZERO(4);
+      } else {
+        OCTAVO_TILE_ZERO(0);
+        OCTAVO_TILE_ZERO(1);
+      }
+    } else if (!there) {
+      if constexpr (Odd) {
+        OCTAVO_TILE_LOAD(2, out, stride);
+        OCTAVO_TILE_LOAD(4, out + kTileColumns, stride);
+      } else {
+        OCTAVO_TILE_LOAD(0, out, stride);
+        OCTAVO_TILE_LOAD(1, out + kTileColumns, stride);
+      }
+    }
+    if (ahead != nullptr) ask_for(ahead, kTilePairs);
+    OCTAVO_TILE_LOAD(6, v, stride);
+    if constexpr (Odd)
+      OCTAVO_TILE_ADD_BF16(2, 3, 6);
+    else
+      OCTAVO_TILE_ADD_BF16(0, 3, 6);
+    if (ahead != nullptr) ask_for(ahead + kTilePairs * 64, kTilePairs);
+    OCTAVO_TILE_LOAD(7, v + kTileColumns, stride);
+    if constexpr (Odd)
+      OCTAVO_TILE_ADD_BF16(4, 3, 7);
+    else
+      OCTAVO_TILE_ADD_BF16(1, 3, 7);
+    if (stay) return;
+    if constexpr (Odd) {
+      OCTAVO_TILE_STORE(2, out, stride);
+      OCTAVO_TILE_STORE(4, out + kTileColumns, stride);
+    } else {
+      OCTAVO_TILE_STORE(0, out, stride);
+      OCTAVO_TILE_STORE(1, out + kTileColumns, stride);
+    }
+  }
+
+  template <int T>
+  static void many_values(const float* p, int64_t d, const BlockValues& v, float* out) {
+    uint32_t copy[kTilePairs * kMaxHeadDim];
+    for (int64_t c = 0; c < d; c += kTileColumns) {
+      TileSums<T>::clear();
+      int b = v.begin();
+      for (; b + 2 <= v.end(); b += 2) {
+        OCTAVO_TILE_LOAD_PASSING(6, v.at(b, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<false>(p + b * kTilePairs, kProbabilityStride);
+        OCTAVO_TILE_LOAD_PASSING(7, v.at(b + 1, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<true>(p + (b + 1) * kTilePairs, kProbabilityStride);
+      }
+      if (b < v.end()) {
+        OCTAVO_TILE_LOAD_PASSING(6, v.at(b, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<false>(p + b * kTilePairs, kProbabilityStride);
+      }
+      TileSums<T>::store(out + c, d);
     }
   }
 };
-
-// The numbers of a key beyond head_dim are multiplied too: they are zeros.
-void kv_write_tiled(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
-                    KvType type) {
-  kv_write_paired(k, v, block, head_dim, at, type);
-  if (type != KvType::kBF16) return;
-  uint32_t* kt = reinterpret_cast<uint32_t*>(block);
-  for (int64_t i = (head_dim + 1) / 2; i < padded_head_dim(head_dim) / 2; ++i) {
-    kt[i * kBlockTokens + at] = 0;
-  }
-}
 
 }  // namespace
 }  // namespace octavo

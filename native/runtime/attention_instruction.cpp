@@ -57,13 +57,18 @@ class Attend : public Instruction {
     for (const Piece& p : pieces_) chunks += p.num_chunks;
     jobs_.clear();
     size_t floats = 0;
-    for (size_t p = 0; p < pieces_.size(); ++p) {
+    for (size_t p = 0; p < pieces_.size();) {
       Piece& piece = pieces_[p];
       piece.partial = floats;
       const bool stream = streams(ctx, piece);
       const bool in_chunks = piece.num_chunks > 1 && (few_pieces || stream);
+      if (!in_chunks && !stream) {
+        p = add_prompt(ctx, p, few_pieces);
+        continue;
+      }
       add_jobs(ctx, static_cast<int32_t>(p), in_chunks, stream && chunks >= enough);
       if (in_chunks) floats += partial_size(ctx, piece) * piece.num_chunks * heads;
+      ++p;
     }
     if (partials_.size() < floats) partials_.resize(floats);
     count_chunks(heads);
@@ -88,14 +93,15 @@ class Attend : public Instruction {
     const int32_t first = job.chunk == Job::kAllChunks ? blocks_of(ctx, piece).begin : blocks.begin;
     for (int32_t i = 0; i < job.num_heads; ++i) {
       AttentionTask t = task(ctx, scratch, piece, job.first_head + i);
-      const uint8_t* pieces[2 * kChunkBlocks + 1] = {};
+      const uint8_t* pieces[2 * kChunkBlocks + kPiecesBehind] = {};
+      const uint8_t** behind = pieces + 2 * kChunkBlocks;
       if (ahead) {
         for (int32_t n = 0; n < 2 * blocks.count(); ++n) pieces[n] = ahead->next();
-        pieces[2 * kChunkBlocks] =
-            head_at(ctx, pieces_[next->piece], blocks_of(ctx, *next).begin, next->first_head);
       }
       if (i + 1 < job.num_heads) {
-        pieces[2 * kChunkBlocks] = head_at(ctx, piece, first, job.first_head + i + 1);
+        first_keys(ctx, piece, {first, blocks.end}, job.first_head + i + 1, behind);
+      } else if (ahead) {
+        first_keys(ctx, pieces_[next->piece], blocks_of(ctx, *next), next->first_head, behind);
       }
       if (streams(ctx, piece)) t.ahead = pieces;
       run_head(ctx, job, job.first_head + i, t, scratch);
@@ -148,6 +154,23 @@ class Attend : public Instruction {
     }
   }
 
+  // Jobs of the pieces of a prompt from p on, each for all chunks of a head; returns the first
+  // piece behind them. Head by head: the keys and values of one may stay in the second-level cache.
+  size_t add_prompt(const RunContext& ctx, size_t p, bool few_pieces) {
+    const auto goes_on = [&](const Piece& piece) {
+      return piece.seq == pieces_[p].seq && !streams(ctx, piece) &&
+             (piece.num_chunks == 1 || !few_pieces);
+    };
+    size_t end = p + 1;
+    while (end < pieces_.size() && goes_on(pieces_[end])) ++end;
+    for (int32_t h = 0; h < layer(ctx).num_kv_heads; ++h) {
+      for (size_t i = p; i < end; ++i) {
+        jobs_.push_back({static_cast<int32_t>(i), h, 1, Job::kAllChunks});
+      }
+    }
+    return end;
+  }
+
   void count_chunks(int64_t heads) {
     if (left_.size() < pieces_.size() * heads) {
       left_ = std::vector<std::atomic<int32_t>>(pieces_.size() * heads);
@@ -181,6 +204,14 @@ class Attend : public Instruction {
                          int32_t head) const {
     const int64_t row = static_cast<int64_t>(piece.seq) * ctx.step.table_width;
     return ctx.kv->blocks(s_.layer, head).at(ctx.step.block_table[row + block]);
+  }
+
+  // The keys of a head in the first of these blocks.
+  void first_keys(const RunContext& ctx, const Piece& piece, Blocks blocks, int32_t head,
+                  const uint8_t** pieces) const {
+    for (int32_t i = 0; i < std::min(kPiecesBehind, blocks.count()); ++i) {
+      pieces[i] = head_at(ctx, piece, blocks.begin + i, head);
+    }
   }
 
   // The halves of a job's heads in the order of memory: block by block, and in it head by head.

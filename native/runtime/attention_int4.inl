@@ -126,7 +126,10 @@ struct WidenedInt4 {
                                  static_cast<int>(kKeyGroup), out, kScoresStride, g > 0);
     }
   }
-  static void weigh(float*, const ChunkBlocks&, int64_t, Range) {}
+  static Vec weight(Vec x) { return exp_vec(x); }
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
+    store_block(p, row + b * kBlockTokens);
+  }
   static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
                      float* out) {
     for (int b = span.begin / kBlockTokens; b * kBlockTokens < span.end; ++b) {

@@ -92,11 +92,12 @@ struct WidenedMath : PlainMath<int8_t> {
     }
   }
   // Scales of tokens that were never written may be anything, NaN too.
-  static void weigh(float* p, const ChunkBlocks& blocks, int64_t d, Range seen) {
-    for (int b = 0; b < blocks.count; ++b) {
-      mul_rows(p + b * kBlockTokens, v_scales(blocks.at[b], d), p + b * kBlockTokens, kBlockTokens);
-    }
-    keep(p, blocks.count * kBlockTokens, seen, 0.0f);
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t* block, int64_t d,
+                  Range seen) {
+    float* x = row + b * kBlockTokens;
+    store_block(p, x);
+    mul_rows(x, v_scales(block, d), x, kBlockTokens);
+    keep(x, kBlockTokens, seen, 0.0f);
   }
 };
 

@@ -75,7 +75,10 @@ struct LatentMath {
       }
     }
   }
-  static void weigh(float*, const ChunkBlocks&, int64_t, Range) {}
+  static Vec weight(Vec x) { return exp_vec(x); }
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
+    store_block(p, row + b * kBlockTokens);
+  }
   // The first `columns` of out = p V over the keys in span; both have rows of d.
   static void latent_values(int rows, const float* p, int64_t d, int64_t columns,
                             const ChunkBlocks& blocks, Range span, float* out) {

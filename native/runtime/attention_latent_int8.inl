@@ -40,12 +40,12 @@ struct LatentInt8 : LatentMath<int8_t> {
     }
   }
   // Scales of tokens that were never written may be anything, NaN too.
-  static void weigh(float* p, const ChunkBlocks& blocks, int64_t d, Range seen) {
-    for (int b = 0; b < blocks.count; ++b) {
-      float* x = p + b * kBlockTokens;
-      mul_rows(x, latent_scales(blocks.at[b], d), x, kBlockTokens);
-    }
-    keep(p, blocks.count * kBlockTokens, seen, 0.0f);
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t* block, int64_t d,
+                  Range seen) {
+    float* x = row + b * kBlockTokens;
+    store_block(p, x);
+    mul_rows(x, latent_scales(block, d), x, kBlockTokens);
+    keep(x, kBlockTokens, seen, 0.0f);
   }
   static void unturn_latent(float* row, int64_t latent) { turn(row, latent, 1.0f); }
 };

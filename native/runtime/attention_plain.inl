@@ -63,7 +63,8 @@ struct ChunkBlocks {
 };
 
 constexpr int kChunkTokens = kChunkBlocks * kBlockTokens;
-constexpr int64_t kScoresStride = kChunkTokens + 16;  // rows lie in different sets of the cache
+constexpr int64_t kScoresStride = kChunkTokens + 16;      // rows lie in different sets of the cache
+constexpr int64_t kNarrowStride = kChunkTokens / 2 + 16;  // the same of 16-bit numbers
 
 // Numbers of n keys: those outside `seen` become `fill`.
 inline void keep(float* x, int n, Range seen, float fill) {
@@ -71,10 +72,20 @@ inline void keep(float* x, int n, Range seen, float fill) {
   if (seen.end < n) std::fill(x + std::max(seen.end, 0), x + n, fill);
 }
 
+// The same of kW keys in a vector.
+inline Vec keep_lanes(Vec x, Range seen, float fill) {
+  return simd::keep_lanes(x, std::clamp(seen.begin, 0, kW), std::clamp(seen.end, 0, kW), fill);
+}
+
 // Always inline: see prefetch_bytes.
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p, int64_t bytes) {
   if (p == nullptr) return;
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+inline void store_block(const Vec (&p)[kCols], float* x) {
+#pragma GCC unroll 4
+  for (int j = 0; j < kCols; ++j) store(x + j * kW, p[j]);
 }
 
 template <class T>
@@ -95,8 +106,12 @@ struct PlainMath {
     product32_rows<kMicroRows>(rows, q, d, reinterpret_cast<const T*>(block), kBlockTokens, 0,
                                static_cast<int>(head_dim), out, kScoresStride, false);
   }
-  // Makes the probabilities of a row what `values` wants.
-  static void weigh(float*, const ChunkBlocks&, int64_t, Range) {}
+  // Of a key, by how far its score is below the largest: e^x for x <= 0.
+  static Vec weight(Vec x) { return exp_vec(x); }
+  // Lays a row's probabilities of the keys of its block b where `values` looks for them.
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
+    store_block(p, row + b * kBlockTokens);
+  }
   // out = p V over the keys in span.
   static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
                      float* out) {

@@ -90,10 +90,11 @@ struct QuadMath {
                                           static_cast<int>(d / 4), offset, finish);
   }
   // Scales of tokens that were never written may be anything, NaN too: masked out.
-  static void weigh(float* p, const ChunkBlocks& blocks, int64_t d, Range seen) {
-    for (int b = 0; b < blocks.count; ++b) {
-      weigh_block(p + b * kBlockTokens, blocks.at[b], d, seen.from(b * kBlockTokens));
-    }
+  static Vec weight(Vec x) { return exp_vec(x); }
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t* block, int64_t d,
+                  Range seen) {
+    store_block(p, row + b * kBlockTokens);
+    weigh_block(row + b * kBlockTokens, block, d, seen);
   }
   static void weigh_block(float* p, const uint8_t* block, int64_t d, Range seen) {
     constexpr float kNothing = 1e-30f;

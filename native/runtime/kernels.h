@@ -14,6 +14,7 @@ constexpr size_t kv_type_bytes(KvType t) {
 
 constexpr int kBlockTokens = 32;  // tokens of a KV block
 constexpr int kChunkBlocks = 8;   // blocks whose keys are reduced on their own before merging
+constexpr int kPiecesBehind = 4;  // see AttentionTask::ahead
 constexpr int kTileRows = 48;     // most (token, head) rows of one attention task
 constexpr int kMaxHeadDim = 512;
 constexpr int kMaxLatentDim = 640;  // of a latent with its rotated key
@@ -80,13 +81,22 @@ struct AttentionTask {
   const float* sinks = nullptr;
   // Null, or pieces of half a head's bytes in a block to ask memory for while the last chunk is
   // computed (two for each of its blocks): what the thread will read next. Behind all that there
-  // could be, at 2 * kChunkBlocks, where the keys begin that it reads after these, or null.
+  // could be, at 2 * kChunkBlocks, kPiecesBehind of keys that it reads right after these, or null.
   const uint8_t* const* ahead;
   // Over latents (attention_latent.inl): the size of a latent, head_dim counting the rotated key
   // too; q holds latent_dim floats a head and q_rope the rest. 0: over keys and values.
   int32_t latent_dim = 0;
   const float* q_rope = nullptr;
   int64_t ldq_rope = 0;
+};
+
+// Keys and values of a head for adjacent tokens: rows of head_dim floats.
+struct KvRows {
+  const float* k;
+  const float* v;
+  int64_t ldk;
+  int64_t ldv;
+  int32_t num_tokens;
 };
 
 struct RuntimeKernels {
@@ -112,10 +122,9 @@ struct RuntimeKernels {
   void (*add_scaled)(float* out, const float* x, int64_t n, float factor);
   // Rotates one head in place; cs holds cos[half] then sin[half].
   void (*rope)(float* head, const float* cs, int64_t half, bool interleaved);
-  // Writes one head of one token at offset `at` of a block: k and v have head_dim floats. With
-  // int4 the block's first token must have been written before.
-  void (*kv_write)(const float* k, const float* v, uint8_t* block, int64_t head_dim, int at,
-                   KvType type);
+  // Writes one head of some tokens from offset `at` of a block on. With int4 the block's first
+  // token must have been written before, or be among them.
+  void (*kv_write)(const KvRows& rows, uint8_t* block, int64_t head_dim, int at, KvType type);
   // scratch: attention_scratch_bytes(), 64-byte aligned, private to the thread.
   void (*attend)(const AttentionTask& task, KvType type, float* scratch);
   // The same in two halves, for few rows over many keys: each chunk's sums into `partial`
@@ -133,8 +142,10 @@ inline size_t partial_floats(int64_t rows, int64_t head_dim) {
   return static_cast<size_t>(rows * (padded_head_dim(head_dim) + 2));
 }
 inline size_t attention_scratch_floats(int64_t head_dim) {
-  // q (int4 adds its codes), chunk output, total output; scores of a chunk, padded; four numbers
-  const int64_t row = 4 * padded_head_dim(head_dim) + kChunkBlocks * kBlockTokens + 32 + 4;
+  // q (int4 adds its codes), chunk output, total output; scores of a chunk, and their probabilities
+  // in 16 bits, both padded; four numbers
+  const int64_t scores = kChunkBlocks * kBlockTokens * 3 / 2 + 48;
+  const int64_t row = 4 * padded_head_dim(head_dim) + scores + 4;
   return static_cast<size_t>(kTileRows * row) + 64;
 }
 

@@ -160,15 +160,14 @@ class Heads : public Instruction {
 
   int64_t prepare(RunContext& ctx) override {
     find_runs(ctx);
-    return items_.cut(num_runs(ctx) * per_token(), ctx.pool->size());
+    return items_.cut((static_cast<int64_t>(runs_.size()) - 1) * per_token(), ctx.pool->size());
   }
   void run(RunContext& ctx, int64_t item, ThreadScratch&) override {
     // One piece of work is one KV head of one run with its share of the query heads.
     for (int64_t i = items_.begin(item); i < items_.end(item); ++i) {
       const int64_t r = i / per_token(), h = i % per_token();
-      const int64_t begin = runs_.empty() ? r : runs_[r];
-      const int64_t end = runs_.empty() ? r + 1 : runs_[r + 1];
-      for (int64_t t = begin; t < end; ++t) token(ctx, t, h);
+      for (int64_t t = runs_[r]; t < runs_[r + 1]; ++t) token(ctx, t, h);
+      if (h < s_.k.count && s_.layer >= 0) write(ctx, runs_[r], runs_[r + 1], h);
     }
   }
 
@@ -177,26 +176,20 @@ class Heads : public Instruction {
     const float* cs = nullptr;
     if (s_.angles >= 0) cs = ctx.buffer(s_.angles).f32 + t * ctx.buffer(s_.angles).width;
     if (h < s_.q.count) shape(ctx, head(ctx, s_.q, t, h), s_.q_norm, cs);
-    if (h >= s_.k.count) return;
-    float* k = head(ctx, s_.k, t, h);
-    shape(ctx, k, s_.k_norm, cs);
-    if (s_.layer >= 0) write(ctx, t, h, k);
+    if (h < s_.k.count) shape(ctx, head(ctx, s_.k, t, h), s_.k_norm, cs);
   }
 
-  // Runs of tokens that are written one after the other: an int4 cache writes a key by the first
-  // one of its block. Else there are none, and every token goes by itself.
+  // Runs of tokens that are adjacent in a block of the cache, written together: an int4 cache
+  // writes a key by the first one of its block. Without a cache every token is one.
   void find_runs(const RunContext& ctx) {
     runs_.clear();
-    if (s_.layer < 0 || ctx.kv->type != KvType::kInt4) return;
     const int32_t* slots = ctx.step.slots;
     for (int32_t t = 0; t < ctx.step.num_tokens; ++t) {
-      const bool follows = t > 0 && slots[t] == slots[t - 1] + 1 && slots[t] % kBlockTokens != 0;
+      const bool follows =
+          s_.layer >= 0 && t > 0 && slots[t] == slots[t - 1] + 1 && slots[t] % kBlockTokens != 0;
       if (!follows) runs_.push_back(t);
     }
     runs_.push_back(ctx.step.num_tokens);
-  }
-  int64_t num_runs(const RunContext& ctx) const {
-    return runs_.empty() ? ctx.step.num_tokens : static_cast<int64_t>(runs_.size()) - 1;
   }
 
   int64_t per_token() const { return std::max<int64_t>(1, std::max(s_.k.count, s_.q.count)); }
@@ -213,11 +206,13 @@ class Heads : public Instruction {
     if (cs != nullptr) ctx.kernels->rope(x, cs, s_.half, s_.interleaved);
   }
 
-  void write(RunContext& ctx, int64_t t, int64_t h, const float* k) const {
-    const int32_t slot = ctx.step.slots[t];
+  void write(RunContext& ctx, int64_t begin, int64_t end, int64_t h) const {
+    const int32_t slot = ctx.step.slots[begin];
     uint8_t* block = ctx.kv->blocks(s_.layer, h).at(slot / kBlockTokens);
-    ctx.kernels->kv_write(k, head(ctx, s_.v, t, h), block, s_.head_dim, slot % kBlockTokens,
-                          ctx.kv->type);
+    const KvRows rows{head(ctx, s_.k, begin, h), head(ctx, s_.v, begin, h),
+                      ctx.buffer(s_.k.buffer).width, ctx.buffer(s_.v.buffer).width,
+                      static_cast<int32_t>(end - begin)};
+    ctx.kernels->kv_write(rows, block, s_.head_dim, slot % kBlockTokens, ctx.kv->type);
   }
 
   HeadsSpec s_;

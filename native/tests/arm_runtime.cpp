@@ -66,10 +66,9 @@ struct Sequence {
     for (int t = 0; t < kLength; ++t) {
       const Floats k = random_floats(static_cast<size_t>(head_dim)), v = random_floats(k.size());
       const size_t at = stride * static_cast<size_t>(blocks[static_cast<size_t>(t / kBlockTokens)]);
-      kernels_neon.kv_write(k.data(), v.data(), neon_cache.get() + at, head_dim, t % kBlockTokens,
-                            type);
-      kernels_scalar.kv_write(k.data(), v.data(), scalar_cache.get() + at, head_dim,
-                              t % kBlockTokens, type);
+      const KvRows row{k.data(), v.data(), head_dim, head_dim, 1};
+      kernels_neon.kv_write(row, neon_cache.get() + at, head_dim, t % kBlockTokens, type);
+      kernels_scalar.kv_write(row, scalar_cache.get() + at, head_dim, t % kBlockTokens, type);
     }
     task.ldq = task.ldo = kGroupHeads * head_dim;
     task.num_tokens = kTokens;
