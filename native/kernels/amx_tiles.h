@@ -6,31 +6,39 @@
 
 #include <cstdint>
 
-#define OCTAVO_TILE_LOAD(tile, base, stride)                  \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile             \
-               :                                              \
-               : "r"(base), "r"(static_cast<int64_t>(stride)) \
-               : "memory")
+namespace octavo {
+
+template <int tile>
+inline __attribute__((always_inline)) void tile_load(const void* base, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(base), "r"(stride), "i"(tile) : "memory");
+}
 // The same of what will not be read again soon: it takes no place in the first level of cache from
 // what will.
-#define OCTAVO_TILE_LOAD_PASSING(tile, base, stride)          \
-  asm volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile           \
-               :                                              \
-               : "r"(base), "r"(static_cast<int64_t>(stride)) \
-               : "memory")
-#define OCTAVO_TILE_STORE(tile, base, stride)                 \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)"         \
-               :                                              \
-               : "r"(base), "r"(static_cast<int64_t>(stride)) \
-               : "memory")
-#define OCTAVO_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile : : :)
-// c += a * b of signed bytes, or of bf16 pairs.
-#define OCTAVO_TILE_ADD_BYTES(c, a, b) \
-  asm volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
-#define OCTAVO_TILE_ADD_BF16(c, a, b) \
-  asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
-
-namespace octavo {
+template <int tile>
+inline __attribute__((always_inline)) void tile_load_passing(const void* base, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(base), "r"(stride), "i"(tile) : "memory");
+}
+template <int tile>
+inline __attribute__((always_inline)) void tile_store(void* base, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(base), "r"(stride), "i"(tile) : "memory");
+}
+template <int tile>
+inline __attribute__((always_inline)) void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+}
+// c += a * b of signed bytes, of signed by unsigned ones, or of bf16 pairs.
+template <int c, int a, int b>
+inline __attribute__((always_inline)) void tile_add_bytes() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+}
+template <int c, int a, int b>
+inline __attribute__((always_inline)) void tile_add_unsigned() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+}
+template <int c, int a, int b>
+inline __attribute__((always_inline)) void tile_add_bf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+}
 
 constexpr int kAmxRows = 16;   // of a tile, at most
 constexpr int kAmxBytes = 64;  // of its rows, at most

@@ -40,43 +40,19 @@ void open_products(int tile) {
   open_tiles(kShapes[static_cast<size_t>(tile - 1)]);
 }
 
-template <int i>
-OCTAVO_INLINE void zero_sums() {
-  if constexpr (i == 0) OCTAVO_TILE_ZERO(0);
-  if constexpr (i == 1) OCTAVO_TILE_ZERO(1);
-  if constexpr (i == 2) OCTAVO_TILE_ZERO(2);
-  if constexpr (i == 3) OCTAVO_TILE_ZERO(3);
-}
-
-template <int i>
-OCTAVO_INLINE void load_sums(const float* at) {
-  if constexpr (i == 0) OCTAVO_TILE_LOAD_PASSING(0, at, 64);
-  if constexpr (i == 1) OCTAVO_TILE_LOAD_PASSING(1, at, 64);
-  if constexpr (i == 2) OCTAVO_TILE_LOAD_PASSING(2, at, 64);
-  if constexpr (i == 3) OCTAVO_TILE_LOAD_PASSING(3, at, 64);
-}
-
-template <int i>
-OCTAVO_INLINE void store_sums(float* at) {
-  if constexpr (i == 0) OCTAVO_TILE_STORE(0, at, 64);
-  if constexpr (i == 1) OCTAVO_TILE_STORE(1, at, 64);
-  if constexpr (i == 2) OCTAVO_TILE_STORE(2, at, 64);
-  if constexpr (i == 3) OCTAVO_TILE_STORE(3, at, 64);
-}
-
 // passing: they are not read again soon.
 template <int i, bool passing>
 OCTAVO_INLINE void load_rows(const uint8_t* rows) {
-  if constexpr (i == 0 && !passing) OCTAVO_TILE_LOAD(4, rows, 64);
-  if constexpr (i == 1 && !passing) OCTAVO_TILE_LOAD(5, rows, 64);
-  if constexpr (i == 0 && passing) OCTAVO_TILE_LOAD_PASSING(4, rows, 64);
-  if constexpr (i == 1 && passing) OCTAVO_TILE_LOAD_PASSING(5, rows, 64);
+  if constexpr (passing) {
+    tile_load_passing<4 + i>(rows, 64);
+  } else {
+    tile_load<4 + i>(rows, 64);
+  }
 }
 
 template <int i>
 OCTAVO_INLINE void load_weights(const uint8_t* lines) {
-  if constexpr (i % 2 == 0) OCTAVO_TILE_LOAD(6, lines, 64);
-  if constexpr (i % 2 == 1) OCTAVO_TILE_LOAD(7, lines, 64);
+  tile_load<6 + i % 2>(lines, 64);
 }
 
 // The i-th sums of R halves by P panels, half after half, and the tile that holds them.
@@ -85,27 +61,21 @@ constexpr int kSumTile = R == 2 ? i / P * 2 + i % P : i;
 
 template <int R, int P>
 OCTAVO_INLINE void zero_all_sums() {
-  each_of<R * P>([]<int i>() { zero_sums<kSumTile<R, P, i>>(); });
+  each_of<R * P>([]<int i>() { tile_zero<kSumTile<R, P, i>>(); });
 }
 template <int R, int P>
 OCTAVO_INLINE void load_all_sums(const float (*sums)[kSums]) {
-  each_of<R * P>([&]<int i>() { load_sums<kSumTile<R, P, i>>(sums[i]); });
+  each_of<R * P>([&]<int i>() { tile_load_passing<kSumTile<R, P, i>>(sums[i], 64); });
 }
 template <int R, int P>
 OCTAVO_INLINE void store_all_sums(float (*sums)[kSums]) {
-  each_of<R * P>([&]<int i>() { store_sums<kSumTile<R, P, i>>(sums[i]); });
+  each_of<R * P>([&]<int i>() { tile_store<kSumTile<R, P, i>>(sums[i], 64); });
 }
 
 // Half r by panel p of P.
 template <int R, int P, int r, int p>
 OCTAVO_INLINE void multiply_add() {
-  constexpr int tile = kSumTile<R, P, r * P + p>;
-  if constexpr (tile == 0) OCTAVO_TILE_ADD_BF16(0, 4, 6);
-  if constexpr (tile == 1) OCTAVO_TILE_ADD_BF16(1, 4, 7);
-  if constexpr (tile == 2 && R == 1) OCTAVO_TILE_ADD_BF16(2, 4, 6);
-  if constexpr (tile == 2 && R == 2) OCTAVO_TILE_ADD_BF16(2, 5, 6);
-  if constexpr (tile == 3 && R == 1) OCTAVO_TILE_ADD_BF16(3, 4, 7);
-  if constexpr (tile == 3 && R == 2) OCTAVO_TILE_ADD_BF16(3, 5, 7);
+  tile_add_bf16<kSumTile<R, P, r * P + p>, 4 + r, 6 + p % 2>();
 }
 
 // One group: R halves of a tile, half_bytes apart, by P unpacked panels, panel_stride apart.

@@ -109,38 +109,21 @@ struct FoldedSums {
 
 template <int i, bool kHigh>
 OCTAVO_INLINE void multiply(const uint8_t* q, const uint8_t* lines) {
-  if constexpr (i == 0) {
-    OCTAVO_TILE_LOAD(4, q, kGroup);
-    OCTAVO_TILE_LOAD(6, lines, 64);
-    OCTAVO_TILE_ZERO(0);
-    OCTAVO_TILE_ADD_BYTES(0, 4, 6);
-    if constexpr (kHigh) {
-      OCTAVO_TILE_LOAD(7, lines + 512, 64);
-      OCTAVO_TILE_ZERO(1);
-      OCTAVO_TILE_ADD_BYTES(1, 4, 7);
-    }
-  } else {
-    OCTAVO_TILE_LOAD(5, q, kGroup);
-    OCTAVO_TILE_LOAD(6, lines, 64);
-    OCTAVO_TILE_ZERO(2);
-    OCTAVO_TILE_ADD_BYTES(2, 5, 6);
-    if constexpr (kHigh) {
-      OCTAVO_TILE_LOAD(7, lines + 512, 64);
-      OCTAVO_TILE_ZERO(3);
-      OCTAVO_TILE_ADD_BYTES(3, 5, 7);
-    }
+  tile_load<4 + i>(q, kGroup);
+  tile_load<6>(lines, 64);
+  tile_zero<2 * i>();
+  tile_add_bytes<2 * i, 4 + i, 6>();
+  if constexpr (kHigh) {
+    tile_load<7>(lines + 512, 64);
+    tile_zero<2 * i + 1>();
+    tile_add_bytes<2 * i + 1, 4 + i, 7>();
   }
 }
 
 template <int i, bool kHigh>
 OCTAVO_INLINE void take(FoldedSums& sums) {
-  if constexpr (i == 0) {
-    OCTAVO_TILE_STORE(0, sums.low.at, kAmxBytes);
-    if constexpr (kHigh) OCTAVO_TILE_STORE(1, sums.high.at, kAmxBytes);
-  } else {
-    OCTAVO_TILE_STORE(2, sums.low.at, kAmxBytes);
-    if constexpr (kHigh) OCTAVO_TILE_STORE(3, sums.high.at, kAmxBytes);
-  }
+  tile_store<2 * i>(sums.low.at, kAmxBytes);
+  if constexpr (kHigh) tile_store<2 * i + 1>(sums.high.at, kAmxBytes);
 }
 
 // T rows by groups of one format.

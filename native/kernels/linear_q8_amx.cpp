@@ -39,26 +39,15 @@ void open_for() {
 // The product of 16 rows of activations and a group, or a half of one, into tile `i`.
 template <int i>
 OCTAVO_INLINE void multiply(const uint8_t* q, const uint8_t* lines) {
-  if constexpr (i == 0) {
-    OCTAVO_TILE_LOAD(2, q, kGroup);
-    OCTAVO_TILE_LOAD(4, lines, 64);
-    OCTAVO_TILE_ZERO(0);
-    OCTAVO_TILE_ADD_BYTES(0, 2, 4);
-  } else {
-    OCTAVO_TILE_LOAD(3, q, kGroup);
-    OCTAVO_TILE_LOAD(5, lines, 64);
-    OCTAVO_TILE_ZERO(1);
-    OCTAVO_TILE_ADD_BYTES(1, 3, 5);
-  }
+  tile_load<2 + i>(q, kGroup);
+  tile_load<4 + i>(lines, 64);
+  tile_zero<i>();
+  tile_add_bytes<i, 2 + i, 4 + i>();
 }
 
 template <int i>
 OCTAVO_INLINE void take(Sums& sums) {
-  if constexpr (i == 0) {
-    OCTAVO_TILE_STORE(0, sums.at, kAmxBytes);
-  } else {
-    OCTAVO_TILE_STORE(1, sums.at, kAmxBytes);
-  }
+  tile_store<i>(sums.at, kAmxBytes);
 }
 
 // T rows by groups that have a scale each, and a min each if kMin.

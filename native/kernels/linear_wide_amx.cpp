@@ -44,43 +44,27 @@ struct alignas(64) Sums {
   }
 };
 
-// Signed activations by unsigned digits.
-#define OCTAVO_TILE_ADD_UNSIGNED(c, a, b) \
-  asm volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
-
-// The products of 16 rows of activations and the digits of a group.
-#define OCTAVO_MULTIPLY(c0, c1, c2)            \
-  OCTAVO_TILE_LOAD(6, q, kGroup);              \
-  OCTAVO_TILE_LOAD(7, group, 64);              \
-  OCTAVO_TILE_ZERO(c0);                        \
-  OCTAVO_TILE_ADD_UNSIGNED(c0, 6, 7);          \
-  OCTAVO_TILE_LOAD(7, group + kPlane, 64);     \
-  OCTAVO_TILE_ZERO(c1);                        \
-  OCTAVO_TILE_ADD_UNSIGNED(c1, 6, 7);          \
-  OCTAVO_TILE_LOAD(7, group + 2 * kPlane, 64); \
-  OCTAVO_TILE_ZERO(c2);                        \
-  OCTAVO_TILE_ADD_BYTES(c2, 6, 7)
-
+// The products of 16 rows of activations and the digits of a group, into tiles 3 i and on.
 template <int i>
 OCTAVO_INLINE void multiply(const uint8_t* q, const uint8_t* group) {
-  if constexpr (i == 0) {
-    OCTAVO_MULTIPLY(0, 1, 2);
-  } else {
-    OCTAVO_MULTIPLY(3, 4, 5);
-  }
+  constexpr int first = 3 * i;
+  tile_load<6>(q, kGroup);
+  tile_load<7>(group, 64);
+  tile_zero<first>();
+  tile_add_unsigned<first, 6, 7>();
+  tile_load<7>(group + kPlane, 64);
+  tile_zero<first + 1>();
+  tile_add_unsigned<first + 1, 6, 7>();
+  tile_load<7>(group + 2 * kPlane, 64);
+  tile_zero<first + 2>();
+  tile_add_bytes<first + 2, 6, 7>();
 }
 
 template <int i>
 OCTAVO_INLINE void take(Sums& sums) {
-  if constexpr (i == 0) {
-    OCTAVO_TILE_STORE(0, sums.at[0], kAmxBytes);
-    OCTAVO_TILE_STORE(1, sums.at[1], kAmxBytes);
-    OCTAVO_TILE_STORE(2, sums.at[2], kAmxBytes);
-  } else {
-    OCTAVO_TILE_STORE(3, sums.at[0], kAmxBytes);
-    OCTAVO_TILE_STORE(4, sums.at[1], kAmxBytes);
-    OCTAVO_TILE_STORE(5, sums.at[2], kAmxBytes);
-  }
+  tile_store<3 * i>(sums.at[0], kAmxBytes);
+  tile_store<3 * i + 1>(sums.at[1], kAmxBytes);
+  tile_store<3 * i + 2>(sums.at[2], kAmxBytes);
 }
 
 template <int T>

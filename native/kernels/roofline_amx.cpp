@@ -20,10 +20,10 @@ constexpr TileShapes full_shapes() {
 void open_zeros() {
   static constexpr TileShapes kShapes = full_shapes();
   open_tiles(kShapes);
-  OCTAVO_TILE_ZERO(0);
-  OCTAVO_TILE_ZERO(1);
-  OCTAVO_TILE_ZERO(2);
-  OCTAVO_TILE_ZERO(4);
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<4>();
 }
 
 }  // namespace
@@ -33,8 +33,8 @@ int64_t int8_loop_amx(int64_t loops, int) {
   for (int64_t i = 0; i < loops; ++i) {
 #pragma GCC unroll 4
     for (int64_t j = 0; j < kProducts; j += 2) {
-      OCTAVO_TILE_ADD_BYTES(0, 2, 4);
-      OCTAVO_TILE_ADD_BYTES(1, 2, 4);
+      tile_add_bytes<0, 2, 4>();
+      tile_add_bytes<1, 2, 4>();
     }
   }
   close_tiles();
@@ -46,8 +46,8 @@ int64_t bf16_loop_amx(int64_t loops) {
   for (int64_t i = 0; i < loops; ++i) {
 #pragma GCC unroll 4
     for (int64_t j = 0; j < kProducts; j += 2) {
-      OCTAVO_TILE_ADD_BF16(0, 2, 4);
-      OCTAVO_TILE_ADD_BF16(1, 2, 4);
+      tile_add_bf16<0, 2, 4>();
+      tile_add_bf16<1, 2, 4>();
     }
   }
   close_tiles();

@@ -44,39 +44,30 @@ inline TileShapes attention_shapes(int rows) {
 template <int T>
 struct TileSums {
   static inline __attribute__((always_inline)) void clear() {
-    OCTAVO_TILE_ZERO(0);
-    if constexpr (T > 1) OCTAVO_TILE_ZERO(1);
-    if constexpr (T > 2) OCTAVO_TILE_ZERO(2);
+    tile_zero<0>();
+    if constexpr (T > 1) tile_zero<1>();
+    if constexpr (T > 2) tile_zero<2>();
   }
-  // += the rows at x, `stride` bytes apart, by tile 6, or by 7.
-  template <bool Odd>
+  // += the rows at x, `stride` bytes apart, by tile `by`.
+  template <int by>
   static inline __attribute__((always_inline)) void add(const float* x, int64_t stride) {
     const char* at = reinterpret_cast<const char*>(x);
     const int64_t tile = kAmxRows * stride;
-    OCTAVO_TILE_LOAD(3, at, stride);
-    if constexpr (Odd)
-      OCTAVO_TILE_ADD_BF16(0, 3, 7);
-    else
-      OCTAVO_TILE_ADD_BF16(0, 3, 6);
-    if constexpr (T > 1) {
-      OCTAVO_TILE_LOAD(4, at + tile, stride);
-      if constexpr (Odd)
-        OCTAVO_TILE_ADD_BF16(1, 4, 7);
-      else
-        OCTAVO_TILE_ADD_BF16(1, 4, 6);
-    }
-    if constexpr (T > 2) {
-      OCTAVO_TILE_LOAD(5, at + 2 * tile, stride);
-      if constexpr (Odd)
-        OCTAVO_TILE_ADD_BF16(2, 5, 7);
-      else
-        OCTAVO_TILE_ADD_BF16(2, 5, 6);
-    }
+    add_tile<0, by>(at, stride);
+    if constexpr (T > 1) add_tile<1, by>(at + tile, stride);
+    if constexpr (T > 2) add_tile<2, by>(at + 2 * tile, stride);
   }
   static inline __attribute__((always_inline)) void store(float* out, int64_t ld) {
-    OCTAVO_TILE_STORE(0, out, ld * 4);
-    if constexpr (T > 1) OCTAVO_TILE_STORE(1, out + kAmxRows * ld, ld * 4);
-    if constexpr (T > 2) OCTAVO_TILE_STORE(2, out + 2 * kAmxRows * ld, ld * 4);
+    tile_store<0>(out, ld * 4);
+    if constexpr (T > 1) tile_store<1>(out + kAmxRows * ld, ld * 4);
+    if constexpr (T > 2) tile_store<2>(out + 2 * kAmxRows * ld, ld * 4);
+  }
+
+ private:
+  template <int i, int by>
+  static inline __attribute__((always_inline)) void add_tile(const char* x, int64_t stride) {
+    tile_load<kMostTiles + i>(x, stride);
+    tile_add_bf16<i, kMostTiles + i, by>();
   }
 };
 
@@ -146,19 +137,19 @@ struct TileMath : PairedMath {
 
   static void few_scores(const Query* q, int64_t d, const uint8_t* block, float* out,
                          const uint8_t* ahead) {
-    OCTAVO_TILE_ZERO(0);
-    OCTAVO_TILE_ZERO(1);
+    tile_zero<0>();
+    tile_zero<1>();
     for (int64_t i = 0; i < d; i += 2 * kTilePairs, block += kKeyTile) {
-      OCTAVO_TILE_LOAD(3, q + i / 2, d * 4);
+      tile_load<3>(q + i / 2, d * 4);
       if (ahead != nullptr) ask_for(ahead + i * 64, kTilePairs);
-      OCTAVO_TILE_LOAD(6, block, kKeyStride);
-      OCTAVO_TILE_ADD_BF16(0, 3, 6);
+      tile_load<6>(block, kKeyStride);
+      tile_add_bf16<0, 3, 6>();
       if (ahead != nullptr) ask_for(ahead + i * 64 + kTilePairs * 64, kTilePairs);
-      OCTAVO_TILE_LOAD(7, block + kAmxBytes, kKeyStride);
-      OCTAVO_TILE_ADD_BF16(1, 3, 7);
+      tile_load<7>(block + kAmxBytes, kKeyStride);
+      tile_add_bf16<1, 3, 7>();
     }
-    OCTAVO_TILE_STORE(0, out, kScoresStride * 4);
-    OCTAVO_TILE_STORE(1, out + kTileColumns, kScoresStride * 4);
+    tile_store<0>(out, kScoresStride * 4);
+    tile_store<1>(out + kTileColumns, kScoresStride * 4);
   }
 
   // Keys come from the second-level cache, and pass by the first, which is for what is made of
@@ -171,14 +162,14 @@ struct TileMath : PairedMath {
       TileSums<T>::clear();
       int64_t i = 0;
       for (; i + 4 * kTilePairs <= d; i += 4 * kTilePairs, keys += 2 * kKeyTile) {
-        OCTAVO_TILE_LOAD_PASSING(6, keys, kKeyStride);
-        TileSums<T>::template add<false>(rows + i / 2, d * 4);
-        OCTAVO_TILE_LOAD_PASSING(7, keys + kKeyTile, kKeyStride);
-        TileSums<T>::template add<true>(rows + i / 2 + kTilePairs, d * 4);
+        tile_load_passing<6>(keys, kKeyStride);
+        TileSums<T>::template add<6>(rows + i / 2, d * 4);
+        tile_load_passing<7>(keys + kKeyTile, kKeyStride);
+        TileSums<T>::template add<7>(rows + i / 2 + kTilePairs, d * 4);
       }
       if (i < d) {
-        OCTAVO_TILE_LOAD_PASSING(6, keys, kKeyStride);
-        TileSums<T>::template add<false>(rows + i / 2, d * 4);
+        tile_load_passing<6>(keys, kKeyStride);
+        TileSums<T>::template add<6>(rows + i / 2, d * 4);
       }
       TileSums<T>::store(out + c, kScoresStride);
     }
@@ -193,63 +184,42 @@ struct TileMath : PairedMath {
       const uint32_t* values = v.at(b, 0, static_cast<int>(d), copy);
       const uint8_t* ahead = v.ahead(b);
       const bool first = b == v.begin(), last = b + 1 == v.end();
-      OCTAVO_TILE_LOAD(3, p + b * kTilePairs, kProbabilityStride);
+      tile_load<3>(p + b * kTilePairs, kProbabilityStride);
       for (int64_t c = 0; c < d; c += 4 * kTileColumns) {
-        two_columns<false>(values + c, d, out + c, first, stay && !first, stay && !last, ahead);
+        two_columns<0, 1>(values + c, d, out + c, first, stay && !first, stay && !last, ahead);
         if (c + 2 * kTileColumns == d) break;
         if (ahead != nullptr) ahead += 2 * kTilePairs * 64;
         constexpr int kNext = 2 * kTileColumns;
-        two_columns<true>(values + c + kNext, d, out + c + kNext, first, stay && !first,
+        two_columns<2, 4>(values + c + kNext, d, out + c + kNext, first, stay && !first,
                           stay && !last, ahead);
         if (ahead != nullptr) ahead += 2 * kTilePairs * 64;
       }
     }
   }
 
-  // Tile 3 by two tiles of values: the sums are taken from `out` unless this is the first block or
-  // they are there already, and put back unless they are to stay.
-  template <bool Odd>
+  // Tile 3 by two tiles of values, into tiles `left` and `right`: their sums are taken from `out`
+  // unless this is the first block or they are there already, and put back unless they are to stay.
+  template <int left, int right>
   static inline __attribute__((always_inline)) void two_columns(const uint32_t* v, int64_t d,
                                                                 float* out, bool first, bool there,
                                                                 bool stay, const uint8_t* ahead) {
     const int64_t stride = d * 4;
     if (first) {
-      if constexpr (Odd) {
-        OCTAVO_TILE_ZERO(2);
-        OCTAVO_TILE_ZERO(4);
-      } else {
-        OCTAVO_TILE_ZERO(0);
-        OCTAVO_TILE_ZERO(1);
-      }
+      tile_zero<left>();
+      tile_zero<right>();
     } else if (!there) {
-      if constexpr (Odd) {
-        OCTAVO_TILE_LOAD(2, out, stride);
-        OCTAVO_TILE_LOAD(4, out + kTileColumns, stride);
-      } else {
-        OCTAVO_TILE_LOAD(0, out, stride);
-        OCTAVO_TILE_LOAD(1, out + kTileColumns, stride);
-      }
+      tile_load<left>(out, stride);
+      tile_load<right>(out + kTileColumns, stride);
     }
     if (ahead != nullptr) ask_for(ahead, kTilePairs);
-    OCTAVO_TILE_LOAD(6, v, stride);
-    if constexpr (Odd)
-      OCTAVO_TILE_ADD_BF16(2, 3, 6);
-    else
-      OCTAVO_TILE_ADD_BF16(0, 3, 6);
+    tile_load<6>(v, stride);
+    tile_add_bf16<left, 3, 6>();
     if (ahead != nullptr) ask_for(ahead + kTilePairs * 64, kTilePairs);
-    OCTAVO_TILE_LOAD(7, v + kTileColumns, stride);
-    if constexpr (Odd)
-      OCTAVO_TILE_ADD_BF16(4, 3, 7);
-    else
-      OCTAVO_TILE_ADD_BF16(1, 3, 7);
+    tile_load<7>(v + kTileColumns, stride);
+    tile_add_bf16<right, 3, 7>();
     if (stay) return;
-    if constexpr (Odd) {
-      OCTAVO_TILE_STORE(2, out, stride);
-      OCTAVO_TILE_STORE(4, out + kTileColumns, stride);
-    } else {
-      OCTAVO_TILE_STORE(0, out, stride);
-      OCTAVO_TILE_STORE(1, out + kTileColumns, stride);
-    }
+    tile_store<left>(out, stride);
+    tile_store<right>(out + kTileColumns, stride);
   }
 
   template <int T>
@@ -259,14 +229,14 @@ struct TileMath : PairedMath {
       TileSums<T>::clear();
       int b = v.begin();
       for (; b + 2 <= v.end(); b += 2) {
-        OCTAVO_TILE_LOAD_PASSING(6, v.at(b, c, kTileColumns, copy), d * 4);
-        TileSums<T>::template add<false>(p + b * kTilePairs, kProbabilityStride);
-        OCTAVO_TILE_LOAD_PASSING(7, v.at(b + 1, c, kTileColumns, copy), d * 4);
-        TileSums<T>::template add<true>(p + (b + 1) * kTilePairs, kProbabilityStride);
+        tile_load_passing<6>(v.at(b, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<6>(p + b * kTilePairs, kProbabilityStride);
+        tile_load_passing<7>(v.at(b + 1, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<7>(p + (b + 1) * kTilePairs, kProbabilityStride);
       }
       if (b < v.end()) {
-        OCTAVO_TILE_LOAD_PASSING(6, v.at(b, c, kTileColumns, copy), d * 4);
-        TileSums<T>::template add<false>(p + b * kTilePairs, kProbabilityStride);
+        tile_load_passing<6>(v.at(b, c, kTileColumns, copy), d * 4);
+        TileSums<T>::template add<6>(p + b * kTilePairs, kProbabilityStride);
       }
       TileSums<T>::store(out + c, d);
     }

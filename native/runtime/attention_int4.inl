@@ -81,7 +81,7 @@ inline void put_nibble(uint8_t* byte, uint8_t code, bool high) {
 
 // Codes widened to what they mean, 32 by 32. K as [d][16 bytes], of tokens t and t + 16; V as
 // [32 tokens][d / 32][16 bytes], of columns c and c + 16.
-struct WidenedInt4 {
+struct WidenedInt4 : ExactWeights {
   using Query = float;  // [rows][padded head_dim], rotated
 
   static constexpr int64_t half_bytes(int64_t d) {
@@ -125,10 +125,6 @@ struct WidenedInt4 {
       product32_rows<kMicroRows>(rows, q + g * kKeyGroup, d, keys, kBlockTokens, 0,
                                  static_cast<int>(kKeyGroup), out, kScoresStride, g > 0);
     }
-  }
-  static Vec weight(Vec x) { return exp_vec(x); }
-  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
-    store_block(p, row + b * kBlockTokens);
   }
   static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,
                      float* out) {

@@ -137,7 +137,7 @@ inline void int4_values_rows(int rows, const float* p, const uint8_t* v, int64_t
   }
 }
 
-struct QuadInt4 {
+struct QuadInt4 : ExactWeights {
   using Query = float;
   static constexpr int kScaleWord = kBlockTokens / 4;
 
@@ -199,7 +199,6 @@ struct QuadInt4 {
   }
 
   // Scales and mins of tokens that were never written may be anything, NaN too: masked out.
-  static Vec weight(Vec x) { return exp_vec(x); }
   static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t* block, int64_t d,
                   Range seen) {
     store_block(p, row + b * kBlockTokens);

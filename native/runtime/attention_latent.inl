@@ -47,7 +47,7 @@ inline void latent_dots_rows(int rows, const float* q, const T* keys, int64_t d,
 }
 
 template <class T>
-struct LatentMath {
+struct LatentMath : ExactWeights {
   using Query = float;  // [rows][padded latent + key]
 
   static constexpr int64_t half_bytes(int64_t d) {
@@ -74,10 +74,6 @@ struct LatentMath {
                                    out + r * kScoresStride + t);
       }
     }
-  }
-  static Vec weight(Vec x) { return exp_vec(x); }
-  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
-    store_block(p, row + b * kBlockTokens);
   }
   // The first `columns` of out = p V over the keys in span; both have rows of d.
   static void latent_values(int rows, const float* p, int64_t d, int64_t columns,

@@ -88,8 +88,18 @@ inline void store_block(const Vec (&p)[kCols], float* x) {
   for (int j = 0; j < kCols; ++j) store(x + j * kW, p[j]);
 }
 
+// Probabilities as most take them: exact, in the place of the scores.
+struct ExactWeights {
+  // Of a key, by how far its score is below the largest: e^x for x <= 0.
+  static Vec weight(Vec x) { return exp_vec(x); }
+  // Lays a row's probabilities of the keys of its block b where `values` looks for them.
+  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
+    store_block(p, row + b * kBlockTokens);
+  }
+};
+
 template <class T>
-struct PlainMath {
+struct PlainMath : ExactWeights {
   using Query = float;  // [rows][padded head_dim]
 
   static constexpr int64_t half_bytes(int64_t d) {
@@ -105,12 +115,6 @@ struct PlainMath {
     prefetch(ahead, half_bytes(d));
     product32_rows<kMicroRows>(rows, q, d, reinterpret_cast<const T*>(block), kBlockTokens, 0,
                                static_cast<int>(head_dim), out, kScoresStride, false);
-  }
-  // Of a key, by how far its score is below the largest: e^x for x <= 0.
-  static Vec weight(Vec x) { return exp_vec(x); }
-  // Lays a row's probabilities of the keys of its block b where `values` looks for them.
-  static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t*, int64_t, Range) {
-    store_block(p, row + b * kBlockTokens);
   }
   // out = p V over the keys in span.
   static void values(int rows, const float* p, int64_t d, const ChunkBlocks& blocks, Range span,

@@ -44,7 +44,7 @@ inline void product32_quad_rows(int rows, const uint32_t* a, int64_t lda, const 
   }
 }
 
-struct QuadMath {
+struct QuadMath : ExactWeights {
   // A query row: d codes, then at word d / 4 their scale, then minus 128 times their sum (int32).
   // A row of probabilities: 32 codes, then at word 8 their scale.
   using Query = float;
@@ -90,7 +90,6 @@ struct QuadMath {
                                           static_cast<int>(d / 4), offset, finish);
   }
   // Scales of tokens that were never written may be anything, NaN too: masked out.
-  static Vec weight(Vec x) { return exp_vec(x); }
   static void put(const Vec (&p)[kCols], float* row, int b, const uint8_t* block, int64_t d,
                   Range seen) {
     store_block(p, row + b * kBlockTokens);
