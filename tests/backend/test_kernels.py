@@ -6,6 +6,7 @@ The instruction set is chosen once a process, so the checks for the lesser ones 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import gguf
@@ -17,26 +18,15 @@ from octavo import _native
 from octavo.weights.quantized.bits import E2M1, E4M3, E5M2
 from octavo.weights.quantized.origins import CODE_TABLES, CODE_UNITS
 from octavo.weights.scheme import MADE_SCHEMES
+from tests.backend.instruction_sets import (
+    OTHERS,
+    assert_passes,
+    in_parent,
+    skip_missing,
+)
 
 Array = npt.NDArray[np.float32]
-ISA = _native.active_isa()
-# Best first: a machine that has one has all to its right.
-X86 = ["amx", "avx512", "avxvnni", "avx2", "scalar"]
-LESSER = X86[X86.index(ISA) + 1 :] if ISA in X86 else ["scalar"] if ISA == "neon" else []
-OTHERS = [isa for isa in X86 if isa != ISA] if ISA in X86 else LESSER
 BF16 = _native.multiplies_bf16()
-# What a machine needs for a set that is better than its own.
-NEEDS = {
-    "amx": "amx_tile, amx_int8 and a Linux that lends tiles to a process",
-    "avx512": "avx512f, bw, dq, vl and avx512_vnni",
-    "avxvnni": "avx_vnni, or avx512vl and avx512_vnni",
-    "avx2": "avx2 and fma",
-}
-
-
-def skip_missing(isa: str) -> None:
-    if isa not in LESSER:
-        pytest.skip(f"{isa} needs {NEEDS[isa]}; this machine's best set is {ISA}")
 
 
 class Weights(NamedTuple):
@@ -382,16 +372,13 @@ def digest(name: str) -> str:
     return str(packed(w).linear(activations(33, 512)).tobytes().hex())
 
 
-@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="already in the child of this test")
+@in_parent
 @pytest.mark.parametrize("isa", OTHERS)
 def test_lesser_instruction_sets_pass_too(isa: str) -> None:
     skip_missing(isa)
     # The scalar kernel takes a row at a time: company is no question, only slow.
     select = "not long_inputs and not company" if isa == "scalar" else ""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", select]
-    environment = {**os.environ, "OCTAVO_ISA": isa}
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stdout[-4000:]
+    assert_passes(isa, __file__, select)
 
 
 def has_bf16() -> bool:
@@ -400,15 +387,12 @@ def has_bf16() -> bool:
     return subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
 
 
-@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="already in the child of this test")
+@in_parent
 def test_the_set_of_bf16_passes_too() -> None:
     if not has_bf16():
         pytest.skip("amxbf16 needs amx_bf16, avx512_fp16 and a compiler that knows both")
     select = "not quantizer_rounds and not quantized_the_same"  # what they test is int8
-    command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", select]
-    environment = {**os.environ, "OCTAVO_ISA": "amxbf16"}
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stdout[-4000:]
+    assert_passes("amxbf16", __file__, select)
 
 
 if BF16:  # in the child of the test above
@@ -439,18 +423,18 @@ if BF16:  # in the child of the test above
         )
 
 
-@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="the parent compares its child's")
+@in_parent
 @pytest.mark.parametrize("isa", OTHERS)
 def test_instruction_sets_agree_to_the_bit(isa: str) -> None:
     skip_missing(isa)
     code = (
-        "import runpy, sys; t = runpy.run_path(sys.argv[1])\n"
-        "print(t['ISA'], *[t['digest'](n) for n in t['TYPES']])"
+        "from tests.backend.instruction_sets import ISA\n"
+        "from tests.backend.test_kernels import TYPES, digest\n"
+        "print(ISA, *map(digest, TYPES))"
     )
     environment = {**os.environ, "OCTAVO_ISA": isa}
-    out = subprocess.check_output(
-        [sys.executable, "-c", code, __file__], env=environment, text=True
-    )
+    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    out = subprocess.check_output(command, env=environment, text=True, cwd=root)
     found, *digests = out.split()
     assert found == isa
     assert digests == [digest(name) for name in TYPES]

@@ -3,24 +3,25 @@ set; keys that are mostly alike keep what tells them apart; chunks change no bit
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from octavo import _native
 from octavo.backends import get_backend
 from octavo.backends.testing import Layout, run_op
 from octavo.graph import AttentionAttrs, Op
 from tests.backend.cases import CASES, Case
+from tests.backend.instruction_sets import (
+    ISA,
+    OTHERS,
+    assert_passes,
+    in_parent,
+    skip_missing,
+)
 from tests.backend.int4_twin import kept_keys, kept_values, padded, turned
 from tests.backend.judge import MODES, inputs_of, largest_error, run_case
 
-ISA = _native.active_isa()
-LESSER = [isa for isa in ("avx2", "scalar") if isa != ISA]
 TOLERANCE = 0.2 if ISA in ("avx512", "amx") else 0.05
 """Largest error as a share of the result's size. With AVX-512 VNNI queries and probabilities are
 rounded to bytes, elsewhere they stay floats; a number halfway between two codes may get either."""
@@ -83,11 +84,9 @@ def test_chunks_change_no_bit(chunk: int) -> None:
     assert np.array_equal(*results)
 
 
-@pytest.mark.skipif("OCTAVO_ISA" in os.environ, reason="already in the child of this test")
-@pytest.mark.parametrize("isa", LESSER)
+@in_parent
+@pytest.mark.parametrize("isa", OTHERS)
 def test_lesser_instruction_sets_pass_too(isa: str) -> None:
+    skip_missing(isa)
     select = "sequences or head80 or 12x2x128 or alike or softcap"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", select]
-    environment = {**os.environ, "OCTAVO_ISA": isa}
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stdout[-4000:]
+    assert_passes(isa, __file__, select)

@@ -11,6 +11,7 @@ from octavo import _native
 from octavo.errors import BackendError
 from octavo.graph import Op
 from tests.backend.cases import CASES, Case
+from tests.backend.instruction_sets import OTHERS, assert_passes, in_parent, skip_missing
 from tests.backend.judge import (
     BF16_MODE,
     MODES,
@@ -39,6 +40,14 @@ def test_operator(case: Case, mode: Mode, request: pytest.FixtureRequest) -> Non
 @pytest.mark.parametrize("case", BF16_CASES, ids=lambda case: case.id)
 def test_products_in_bf16(case: Case, request: pytest.FixtureRequest) -> None:
     check(case, BF16_MODE, f"again: pytest '{request.node.nodeid}'")
+
+
+@in_parent
+@pytest.mark.parametrize("isa", OTHERS)
+def test_lesser_instruction_sets_pass_too(isa: str) -> None:
+    """All but products, which test_kernels.py looks after."""
+    skip_missing(isa)
+    assert_passes(isa, __file__, "test_operator and not linear and not experts")
 
 
 def check(case: Case, mode: Mode, rerun: str) -> None:
