@@ -19,7 +19,7 @@ class Gated : public Instruction {
 
   int64_t prepare(RunContext& ctx) override {
     const bool pairs = can_pair(ctx);
-    const RowShares row_shares(ctx, s_.rows, ctx.buffer(s_.in), pairs);
+    const RowShares row_shares(ctx, s_.rows, ctx.buffer(s_.in), !has_adapters(ctx, s_.rows));
     if (row_shares == row_shares_ && pairs == pairs_) return num_items_;  // matrices stay
     row_shares_ = row_shares, pairs_ = pairs;
     return num_items_ = cut(ctx);
@@ -35,10 +35,12 @@ class Gated : public Instruction {
     const PanelMatrix& gate = matrix(ctx, s_.gate);
     const bool more = follows(item, num_items_, ctx.pool->size());
     const PanelStream next = more ? stream(gate, begin(item + 1)) : scratch.next;
-    const int64_t step = panels_in_tile(rows(), 2);
+    const int64_t share = item / panel_items_;
+    const int64_t from = row_shares_.begin(share), to = row_shares_.begin(share + 1);
+    const int64_t step = panels_in_tile(to - from, 2);
     for (int64_t b = begin(item), end = this->end(ctx, item); b < end; b += step) {
       const int64_t e = std::min(b + step, end);
-      chunk(ctx, scratch, rows(), b, e, e < end ? stream(gate, e) : next);
+      chunk(ctx, scratch, from, to, b, e, e < end ? stream(gate, e) : next);
     }
   }
 
@@ -53,8 +55,8 @@ class Gated : public Instruction {
     if (rows() <= kStreamRows) {
       const size_t most = std::max(gate.size_bytes(), up.size_bytes()) / kStreamItems;
       const size_t bytes = std::clamp(most, kStreamBytes, kMostStreamBytes);
-      return shares_.cut({{gate.num_panels, gate.panel_bytes + up.panel_bytes}}, ctx.pool->size(),
-                         2 * bytes);
+      return panel_items_ = shares_.cut({{gate.num_panels, gate.panel_bytes + up.panel_bytes}},
+                                        ctx.pool->size(), 2 * bytes);
     }
     if (pairs_) {
       const int threads = row_shares_.panel_threads(ctx);
@@ -63,15 +65,16 @@ class Gated : public Instruction {
     }
     // An even number, since groups of 32 columns are quantized here.
     step_ = std::min(panels_in_tile(rows(), 2), kChunkPanels[0]);
-    return (gate.num_panels + step_ - 1) / step_;
+    panel_items_ = (gate.num_panels + step_ - 1) / step_;
+    return panel_items_ * row_shares_.count();
   }
   // Panels of an item that is not of pairs.
   int64_t begin(int64_t item) const {
-    return rows() <= kStreamRows ? shares_.begin(item) : item * step_;
+    return rows() <= kStreamRows ? shares_.begin(item) : item % panel_items_ * step_;
   }
   int64_t end(const RunContext& ctx, int64_t item) const {
     if (rows() <= kStreamRows) return shares_.end(item);
-    return std::min((item + 1) * step_, matrix(ctx, s_.gate).num_panels);
+    return std::min(begin(item) + step_, matrix(ctx, s_.gate).num_panels);
   }
 
   // Both products at once, a panel of each, where nothing but the activation is done with them.
@@ -108,21 +111,23 @@ class Gated : public Instruction {
     if (s_.activation == Activation::kGeluErf) ctx.kernels->gelu_erf_mul(g, u, n);
   }
 
-  void chunk(RunContext& ctx, ThreadScratch& scratch, int64_t rows, int64_t begin, int64_t end,
-             const PanelStream& next) {
+  // Rows [from, to) by panels [begin, end).
+  void chunk(RunContext& ctx, ThreadScratch& scratch, int64_t from, int64_t to, int64_t begin,
+             int64_t end, const PanelStream& next) {
+    const int64_t rows = to - from;
     const Buffer& in = ctx.buffer(s_.in);
     const PanelMatrix &gate = matrix(ctx, s_.gate), &up = matrix(ctx, s_.up);
     const int64_t ld = (end - begin) * kPanelRows, n = columns(gate, begin, end);
     const int64_t c = begin * kPanelRows;
     float* g = scratch.tile;
     float* u = g + rows * ld;
-    product(in, gate, 0, rows, begin, end, g - c, ld, stream(up, begin));
-    product(in, up, 0, rows, begin, end, u - c, ld, next);
+    product(in, gate, from, to, begin, end, g - c - from * ld, ld, stream(up, begin));
+    product(in, up, from, to, begin, end, u - c - from * ld, ld, next);
     add_bias(s_.gate_bias, c, n, g, ld, rows);
     add_bias(s_.up_bias, c, n, u, ld, rows);
     add_adapters(ctx, s_.rows, 0, s_.gate, begin, end, g, ld);
     add_adapters(ctx, s_.rows, 1, s_.up, begin, end, u, ld);
-    for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, r, c, n);
+    for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, from + r, c, n);
   }
 
   void finish_row(RunContext& ctx, float* g, const float* u, int64_t row, int64_t column,
@@ -144,7 +149,7 @@ class Gated : public Instruction {
   bool pairs_ = false;
   int64_t num_items_ = 0;
   PanelItems shares_;        // with few rows, or pairs
-  int64_t panel_items_ = 1;  // of each share of rows
+  int64_t panel_items_ = 1;  // of a share of rows
   int64_t step_ = 2;         // panels in an item, with many rows
 };
 

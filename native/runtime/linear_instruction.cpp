@@ -76,6 +76,7 @@ class Linear : public Instruction {
     if (rows() == 0) return 0;
     if (rows() <= kStreamRows) return cut_runs(ctx, kStreamBytes, true);
     if (row_shares_.many_bf16()) return cut_runs(ctx, kBf16ChunkPanels, false);
+    if (row_shares_.count() > 1) return cut_runs(ctx, kChunkPanels[0], false);
     return cut_chunks(ctx);
   }
 

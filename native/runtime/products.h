@@ -3,8 +3,8 @@
 //
 // The output columns of a product are cut into chunks of panels. With few rows each thread takes
 // one adjacent run of panels, so that it reads one stream of memory; with many, chunks are handed
-// out one by one, so that a slow core does not hold up the other. In bf16, whose products are so
-// fast that what they read counts, rows are cut first (RowShares). Either way an output element is
+// out one by one, so that a slow core does not hold up the other; with very many, rows are cut
+// first (RowShares), so that a core reads what it wrote itself. Either way an output element is
 // computed by one thread in one order.
 #pragma once
 
@@ -83,7 +83,7 @@ class RowShares {
   // wanted: false for one share of all rows.
   RowShares(const RunContext& ctx, Rows rows, const Buffer& in, bool wanted)
       : rows_(ctx.rows(rows)), many_bf16_(in.f32 == nullptr && in_many_bf16_rows(ctx, rows_)) {
-    if (!wanted || !many_bf16_) return;
+    if (!wanted || in.f32 != nullptr) return;
     const int64_t tile = in.q8.tile;
     const int64_t tiles = (rows_ + tile - 1) / tile, threads = ctx.pool->size();
     if (rows_ >= kShareRows * threads) tile_ = tile, tiles_ = tiles, count_ = threads;
