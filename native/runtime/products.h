@@ -23,7 +23,8 @@ constexpr int64_t kStreamRows = 4;  // up to here the time is that of reading th
 // once.
 constexpr int64_t kChunkPanels[] = {4, 3};
 constexpr int64_t kManyRows = 64;
-constexpr int64_t kShareRows = 128;        // of a thread, at least, where rows are shared out
+// Rows of a thread, at least, where rows are shared out.
+constexpr int64_t kShareRows = 64, kBf16ShareRows = 128;
 constexpr size_t kStreamBytes = 64 << 10;  // of weights in one item, when reading them is the cost
 
 inline bool in_many_bf16_rows(const RunContext& ctx, int64_t rows) {
@@ -86,7 +87,8 @@ class RowShares {
     if (!wanted || in.f32 != nullptr) return;
     const int64_t tile = in.q8.tile;
     const int64_t tiles = (rows_ + tile - 1) / tile, threads = ctx.pool->size();
-    if (rows_ >= kShareRows * threads) tile_ = tile, tiles_ = tiles, count_ = threads;
+    const int64_t least = many_bf16_ ? kBf16ShareRows : kShareRows;
+    if (rows_ >= least * threads) tile_ = tile, tiles_ = tiles, count_ = threads;
   }
   bool operator==(const RowShares&) const = default;
 
