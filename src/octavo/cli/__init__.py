@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line in sys.argv and exit with its code (docs/cli.md lists them)."""
+    gc.disable()  # nearly all that a start allocates stays; commands turn it on again
     try:
         from octavo.cli.errors import report_system
         from octavo.cli.streams import finish, prepare

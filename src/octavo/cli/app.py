@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated, Any
 
 import typer
@@ -48,8 +49,13 @@ app = typer.Typer(
 )
 
 
+_UNTIL_LOADED = ("run", "chat")
+"""Commands that turn garbage collection on themselves, once their model is loaded."""
+
+
 @app.callback()
 def octavo(
+    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=print_version, is_eager=True, help="Print and exit."),
@@ -59,3 +65,5 @@ def octavo(
     ] = False,
 ) -> None:
     """Octavo: large-language-model inference on plain CPUs."""
+    if context.invoked_subcommand not in _UNTIL_LOADED:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -100,13 +101,16 @@ class Session:
 
     @classmethod
     def open(cls, model: str, choices: EngineChoices) -> Session:
-        """Find or fetch the model, showing progress on stderr, and load it."""
+        """Find or fetch the model, showing progress on stderr, and load it. From then on garbage
+        is collected; what there is by then is not looked through again."""
         from octavo.cli.progress import download_progress
         from octavo.engine import Engine
 
         options = choices.options(model)
         with download_progress() as progress:
             engine = Engine.from_options(options, progress, grammars=False)
+        gc.freeze()
+        gc.enable()
         return cls(engine, ONLY_ADAPTER if choices.lora is not None else "")
 
     @property
