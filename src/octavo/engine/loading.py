@@ -24,16 +24,14 @@ from octavo.models import (
     embedding_settings,
     fit_tensors,
 )
-from octavo.models.adapters import read_adapter
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
-from octavo.weights.adapter import Adapter
 from octavo.weights.cache import Progress
-from octavo.weights.rounded import as_int8
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
+    from octavo.weights.adapter import Adapter
 
 LONGEST_TEXT = 8192
 """Tokens of an encoder's text unless asked otherwise: its step is as long, and so is the arena."""
@@ -80,7 +78,7 @@ class Opened:
     def read_adapter(self, path: str) -> Adapter:
         """An adapter in a folder. Raises ModelError naming what does not fit this model."""
         known = self.adapters.get(path)
-        return known or read_adapter(Path(path), self.config, self.checkpoint, self.graph)
+        return known or _read_adapter(path, self.config, self.checkpoint, self.graph)
 
     def _about_adapters(self) -> tuple[str, ...]:
         if not self.adapters:
@@ -105,12 +103,14 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
         config = replace(config, context_length=context)
     checkpoint = fit_tensors(config, checkpoint)
     if options.weights == "int8":
+        from octavo.weights.rounded import as_int8
+
         checkpoint = replace(checkpoint, tensors=as_int8(checkpoint.tensors))
     graph = build_graph(config, checkpoint.tensors)
     if options.task == "embed" and config.encoder is None:
         graph = without_head(graph)
     backend = get_backend(options.backend)
-    adapters = {p: read_adapter(Path(p), config, checkpoint, graph) for p in options.lora.values()}
+    adapters = {p: _read_adapter(p, config, checkpoint, graph) for p in options.lora.values()}
     rank = max([options.max_lora_rank, *(adapter.max_rank for adapter in adapters.values())])
     settings = backend_options(options, num_threads(options.num_threads), config)
     settings = replace(settings, max_adapter_rank=rank)
@@ -118,6 +118,12 @@ def open_model(options: EngineOptions, progress: Progress | None = None) -> Open
     changed = sum(adapter.num_bytes for adapter in adapters.values())
     plan = replace(plan, weight_bytes=plan.weight_bytes + changed)
     return Opened(checkpoint, config, graph, options, backend, settings, plan, adapters)
+
+
+def _read_adapter(path: str, config: ModelConfig, checkpoint: Checkpoint, graph: Graph) -> Adapter:
+    from octavo.models.adapters import read_adapter
+
+    return read_adapter(Path(path), config, checkpoint, graph)
 
 
 def load(

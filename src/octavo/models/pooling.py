@@ -8,7 +8,7 @@ from typing import Any
 
 from octavo.decoding.pooling import PoolingKind
 from octavo.errors import FormatError, UnsupportedError
-from octavo.weights.safetensors import parse_json_object
+from octavo.weights.json_object import parse_json_object
 from octavo.weights.tensor import Checkpoint
 
 _GGUF_KINDS: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}

@@ -7,9 +7,10 @@ from typing import Any
 
 from octavo.errors import FormatError, ModelNotFoundError
 from octavo.small_file import read_small
+from octavo.weights.json_object import parse_json_object
 from octavo.weights.names import map_names
 from octavo.weights.quantized import assemble, has_quantization, summary
-from octavo.weights.safetensors import SafetensorsFile, open_safetensors, parse_json_object
+from octavo.weights.safetensors import SafetensorsFile, open_safetensors
 from octavo.weights.tensor import Checkpoint, DerivedTensor, Tensor
 
 SINGLE_FILE = "model.safetensors"

@@ -6,13 +6,13 @@ to a dtype, a shape and [begin, end) offsets into the data.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import FormatError, UnsupportedError
+from octavo.weights.json_object import parse_json_object
 from octavo.weights.mapping import map_file
 from octavo.weights.scheme import SCHEMES
 from octavo.weights.tensor import Tensor
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from octavo._native import MappedFile
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-MAX_JSON_MARKS = 10_000_000  # brackets, braces and commas; each may take some 60 bytes of memory
 MAX_DIMS = 8
 
 DTYPE_BYTES = {
@@ -104,31 +103,6 @@ def _header(file: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
             f" limit is {MAX_HEADER_BYTES}"
         )
     return parse_json_object(file[8 : 8 + length].tobytes(), "header"), 8 + length
-
-
-def parse_json_object(text: bytes, what: str) -> dict[str, Any]:
-    """Parse untrusted JSON that must be an object without duplicate keys. Raises FormatError."""
-    marks = sum(text.count(mark) for mark in b"[{,")
-    if marks > MAX_JSON_MARKS:
-        raise FormatError(f"{what}: has {marks} lists, objects and commas, over {MAX_JSON_MARKS}")
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique_pairs)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{what}: is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise FormatError(f"{what}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"key {key!r} appears twice")
-            seen.add(key)
-    return result
 
 
 def _is_size(value: object) -> bool:

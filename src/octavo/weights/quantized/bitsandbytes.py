@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError, UnsupportedError
+from octavo.weights.json_object import parse_json_object
 from octavo.weights.quantized.bits import nibbles
 from octavo.weights.quantized.choose import code_scheme, scheme_for
 from octavo.weights.quantized.fields import Fields
@@ -26,7 +27,6 @@ from octavo.weights.quantized.origins import (
     code_blocks,
 )
 from octavo.weights.quantized.parts import Module
-from octavo.weights.safetensors import parse_json_object
 from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import DerivedTensor
 
