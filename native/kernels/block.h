@@ -76,13 +76,24 @@ struct Block<SourceType::kQ1_0> : BlockOf<128, 18, SourceType::kQ4_0> {};
 
 static_assert(std::endian::native == std::endian::little, "blocks are read as the file has them");
 
-// The low and the high nibbles of 16 bytes, as 16 + 16 elements; eight at a time, since compilers
-// make little of the plain loop.
+// Elements are taken eight at a time, since compilers make little of the plain loops.
+
+// Eight bytes of the same value.
+constexpr uint64_t eight_of(uint8_t value) {
+  return value * 0x0101010101010101u;
+}
+
+// `width` bits of each of eight bytes, from bit `shift` on.
+template <int width>
+inline uint64_t eight_fields(const uint8_t* bytes, int shift) {
+  return load_as<uint64_t>(bytes) >> shift & eight_of((1 << width) - 1);
+}
+
+// The low and the high nibbles of 16 bytes, as 16 + 16 elements.
 inline void split_nibbles(const uint8_t* bytes, uint8_t* out) {
   for (int i = 0; i < 16; i += 8) {
-    const auto both = load_as<uint64_t>(bytes + i);
-    const uint64_t low = both & 0x0f0f0f0f0f0f0f0fu;
-    const uint64_t high = both >> 4 & 0x0f0f0f0f0f0f0f0fu;
+    const uint64_t low = eight_fields<4>(bytes + i, 0);
+    const uint64_t high = eight_fields<4>(bytes + i, 4);
     std::memcpy(out + i, &low, 8);
     std::memcpy(out + 16 + i, &high, 8);
   }
@@ -102,16 +113,28 @@ inline void add_fifth_bits(uint32_t high, uint8_t* out) {
   }
 }
 
-// The nibbles of group `group` of a block of 256: 32 bytes hold two groups.
-inline void super_nibbles(const uint8_t* nibbles, int group, uint8_t* out) {
-  const uint8_t* q = nibbles + group / 2 * 32;
-  const int shift = group % 2 * 4;
-  for (int i = 0; i < 32; ++i) out[i] = q[i] >> shift & 15;
+// `width` bits of each of 32 bytes, from bit `shift` on.
+template <int width>
+inline void fields(const uint8_t* bytes, int shift, uint8_t* out) {
+  for (int i = 0; i < 32; i += 8) {
+    const uint64_t low = eight_fields<width>(bytes + i, shift);
+    std::memcpy(out + i, &low, 8);
+  }
 }
 
-// Pairs of bits `shift` of 32 bytes.
-inline void bit_pairs(const uint8_t* bytes, int shift, uint8_t* out) {
-  for (int i = 0; i < 32; ++i) out[i] = bytes[i] >> shift & 3;
+// The same, as the bits above the `below` bits of elements.
+template <int width, int below>
+inline void add_fields(const uint8_t* bytes, int shift, uint8_t* out) {
+  for (int i = 0; i < 32; i += 8) {
+    const uint64_t all = load_as<uint64_t>(out + i) | eight_fields<width>(bytes + i, shift)
+                                                          << below;
+    std::memcpy(out + i, &all, 8);
+  }
+}
+
+// The nibbles of group `group` of a block of 256: 32 bytes hold two groups.
+inline void super_nibbles(const uint8_t* nibbles, int group, uint8_t* out) {
+  fields<4>(nibbles + group / 2 * 32, group % 2 * 4, out);
 }
 
 // TQ1_0: the digit 0..2 of column `c` of a block. A byte is five digits (of the last 4 bytes four),
@@ -143,7 +166,10 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
     split_nibbles(block + 8, out);
     add_fifth_bits(load_as<uint32_t>(block + 4), out);
   } else if constexpr (T == SourceType::kQ8_0) {
-    for (int i = 0; i < 32; ++i) out[i] = block[2 + i] ^ 0x80;
+    for (int i = 0; i < 32; i += 8) {
+      const uint64_t eight = load_as<uint64_t>(block + 2 + i) ^ eight_of(0x80);
+      std::memcpy(out + i, &eight, 8);
+    }
   } else if constexpr (T == SourceType::kE4M3 || T == SourceType::kE4M3_32 ||
                        T == SourceType::kQ8_Z128 || T == SourceType::kQ8_Z) {
     std::memcpy(out, block + 4, 32);
@@ -163,33 +189,25 @@ inline void block_elements(const uint8_t* block, int group, uint8_t* out) {
       out[i / 8 * 16 + 8 + i % 8] = both >> 4;
     }
   } else if constexpr (T == SourceType::kQ2_K) {
-    bit_pairs(block + 16 + group / 4 * 32, group % 4 * 2, out);
+    fields<2>(block + 16 + group / 4 * 32, group % 4 * 2, out);
   } else if constexpr (T == SourceType::kQ3_K) {
-    bit_pairs(block + 32 + group / 4 * 32, group % 4 * 2, out);
-    for (int i = 0; i < 32; ++i) {
-      out[i] = static_cast<uint8_t>(out[i] | (block[i] >> group & 1) << 2);
-    }
+    fields<2>(block + 32 + group / 4 * 32, group % 4 * 2, out);
+    add_fields<1, 2>(block, group, out);
   } else if constexpr (T == SourceType::kQ4_K) {
     super_nibbles(block + 16, group, out);
   } else if constexpr (T == SourceType::kQ5_K) {
     super_nibbles(block + 48, group, out);
-    const uint8_t* high = block + 16;  // bit `group` of byte i is of element i
-    for (int i = 0; i < 32; ++i) {
-      out[i] = static_cast<uint8_t>(out[i] | (high[i] >> group & 1) << 4);
-    }
+    add_fields<1, 4>(block + 16, group, out);  // bit `group` of byte i is of element i
   } else if constexpr (T == SourceType::kQ6_K) {
     const int quarter = group % 4;  // of the half block that group / 4 names
     const uint8_t* low = block + group / 4 * 64 + quarter % 2 * 32;
     const uint8_t* high = block + 128 + group / 4 * 32;
-    const int low_shift = quarter / 2 * 4;
-    const int high_shift = quarter * 2;
-    for (int i = 0; i < 32; ++i) {
-      out[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
-    }
+    fields<4>(low, quarter / 2 * 4, out);
+    add_fields<2, 4>(high, quarter * 2, out);
   } else if constexpr (T == SourceType::kTQ1_0) {
     for (int i = 0; i < 32; ++i) out[i] = ternary_digit(block, group * 32 + i);
   } else if constexpr (T == SourceType::kTQ2_0) {
-    bit_pairs(block + group / 4 * 32, group % 4 * 2, out);
+    fields<2>(block + group / 4 * 32, group % 4 * 2, out);
   } else {
     static_assert(T == SourceType::kQ1_0);  // a bit is -1 or 1, as elements of Q4_0 7 or 9
     const auto bits = load_as<uint32_t>(block + 2 + group * 4);

@@ -1,5 +1,6 @@
 // File rows -> panels.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -15,46 +16,47 @@
 namespace octavo {
 namespace {
 
-// One group of the panel as bytes, [8 column quads][16 rows][4].
-struct GroupBytes {
-  alignas(64) uint8_t quads[8][64];
-};
-
-// Lays the 32 elements of one row into its 4 bytes of each column quad.
-inline void scatter_row(const uint8_t* elements, int row, GroupBytes& group) {
-  for (int j = 0; j < 8; ++j) std::memcpy(group.quads[j] + row * 4, elements + j * 4, 4);
+// Writes the lowest four bytes as what row `row` has of a line.
+inline void write_four(uint64_t bytes, int row, uint8_t* line) {
+  const auto four = static_cast<uint32_t>(bytes);
+  std::memcpy(line + row * 4, &four, 4);
 }
 
+// Writes fields of kWidth bits of a row's 32 elements, kept in bytes, eight column quads one above
+// the other in as many lines as a field has bits. Two quads are in each of x.
+template <int kWidth>
+inline void write_fields(const std::array<uint64_t, 4>& x, int row, uint8_t* lines) {
+  if constexpr (kWidth == 8) {
+    for (int i = 0; i < 8; ++i) write_four(x[i / 2] >> i % 2 * 32, row, lines + i * 64);
+  } else if constexpr (kWidth == 4) {
+    for (int i = 0; i < 4; ++i) write_four(x[i] | x[i] >> 28, row, lines + i * 64);
+  } else if constexpr (kWidth == 2) {
+    for (int i = 0; i < 2; ++i) {
+      const uint64_t quads = x[2 * i] | x[2 * i + 1] << 4;
+      write_four(quads | quads >> 30, row, lines + i * 64);
+    }
+  } else {
+    static_assert(kWidth == 1);
+    const uint64_t quads = x[0] | x[1] << 2 | x[2] << 4 | x[3] << 6;
+    write_four(quads | quads >> 31, row, lines);
+  }
+}
+
+// Writes a row's 32 elements to its places in a group's lines and planes.
 template <SourceType S>
-inline void write_lines(const GroupBytes& group, uint8_t* dst) {
+inline void write_row(const uint8_t* elements, int row, uint8_t* dst) {
   using F = Format<S>;
-  if constexpr (F::kBytesOnly) {
-    std::memcpy(dst, group.quads, 512);
-    return;
-  }
-  constexpr int kBits = F::kLineBits;
-  constexpr int kLineQuads = 8 / kBits;
-  for (int i = 0; i < F::kLines; ++i) {
-    for (int b = 0; b < 64; ++b) {
-      int bits = 0;
-      for (int j = 0; j < kLineQuads; ++j) {
-        bits |= (group.quads[i * kLineQuads + j][b] & ((1 << kBits) - 1)) << (j * kBits);
-      }
-      dst[i * 64 + b] = static_cast<uint8_t>(bits);
+  std::array<uint64_t, 4> low;
+  std::memcpy(low.data(), elements, kGroup);
+  if constexpr (F::kPlanes > 0) {
+    std::array<uint64_t, 4> high;
+    for (int i = 0; i < 4; ++i) {
+      high[i] = low[i] >> F::kLineBits & eight_of((1 << F::kPlanes) - 1);
+      low[i] &= eight_of((1 << F::kLineBits) - 1);
     }
+    write_fields<F::kPlanes>(high, row, dst + F::kLines * 64);
   }
-  uint8_t* planes = dst + F::kLines * 64;
-  constexpr int kPlaneBits = F::kPlanes;  // of an element, also the number of planes
-  constexpr int kQuads = kPlaneBits == 0 ? 1 : 8 / kPlaneBits;
-  for (int h = 0; h < kPlaneBits; ++h) {
-    for (int b = 0; b < 64; ++b) {
-      int bits = 0;
-      for (int j = 0; j < kQuads; ++j) {
-        bits |= (group.quads[h * kQuads + j][b] >> kBits) << (j * kPlaneBits);
-      }
-      planes[h * 64 + b] = static_cast<uint8_t>(bits);
-    }
-  }
+  write_fields<F::kLineBits>(low, row, dst);
 }
 
 // The elements of one row of a group, as the panel has them.
@@ -124,10 +126,14 @@ void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t
   const int64_t groups = m.k / kGroup;
   const size_t used = groups_bytes<S>(groups);
   std::memset(dst + used, 0, m.panel_bytes - used);
-  GroupBytes group;
-  if (num_rows < kPanelRows) std::memset(&group, 0, sizeof(group));
+  // The rows of the next panel lie behind: asked for in order, not in 16 rows at once as they are
+  // read. (Nothing happens if there are none.)
+  const uint8_t* ahead = rows + kPanelRows * row_bytes;
+  const uint8_t* asked = ahead;
   uint8_t elements[kGroup];
   for (int64_t g = 0; g < groups; ++g) {
+    const uint8_t* ask = ahead + kPanelRows * row_bytes * static_cast<size_t>(g + 1) / groups;
+    for (; asked < ask; asked += 64) __builtin_prefetch(asked);
     const uint8_t* source = rows + static_cast<size_t>(g / kBlockGroups) * Block<T>::kBytes;
     const int in_block = static_cast<int>(g % kBlockGroups);
     uint8_t* out = dst + group_offset<S>(g);
@@ -142,10 +148,9 @@ void pack_panel(const PanelMatrix& m, const uint8_t* rows, int num_rows, uint8_t
     for (int r = 0; r < num_rows; ++r) {
       const uint8_t* block = source + r * row_bytes;
       write_elements<T>(block, in_block, elements);
-      scatter_row(elements, r, group);
+      write_row<S>(elements, r, out);
       write_tail<T>(block, in_block, r, out + F::kElementBytes);
     }
-    write_lines<S>(group, out);
   }
 }
 

@@ -28,13 +28,19 @@ constexpr int kFewTokens = 4;
 constexpr std::chrono::microseconds kLingerOfFew{300}, kLinger{40};
 constexpr int64_t kPackUnitBytes = 1 << 20;  // of the file; what a thread packs at a time
 
-// Lets go of the whole pages in [begin, end) of a mapped file.
-void drop_pages(const uint8_t* begin, const uint8_t* end) {
+// What the kernel is to do with the whole pages in [begin, end) of a mapped file. Best effort.
+void advise_pages(const uint8_t* begin, const uint8_t* end, int advice) {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
   const uintptr_t last = reinterpret_cast<uintptr_t>(end) / page * page;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
+
+#if defined(MADV_POPULATE_READ)
+constexpr int kMapPages = MADV_POPULATE_READ;  // all at once, where Linux is 5.14 or newer
+#else
+constexpr int kMapPages = MADV_WILLNEED;
+#endif
 
 }  // namespace
 
@@ -119,12 +125,13 @@ void Executor::pack(const std::vector<Raw>& tensors) {
     for (size_t i = next++; i < units.size(); i = next++) {
       const Raw& raw = *units[i].raw;
       const PanelMatrix& m = matrices_[raw.matrix];
+      const size_t panel = source_row_bytes(m.file, m.k) * kPanelRows;
+      const uint8_t* first = raw.data + panel * units[i].begin;
+      const uint8_t* last = raw.data + std::min(panel * units[i].end, raw.bytes);
+      if (raw.mapped) advise_pages(first, last, kMapPages);
       pack_panels(m, raw.data, units[i].begin, units[i].end,
                   weights_.data() + matrix_offsets_[raw.matrix]);
-      if (!raw.mapped) continue;
-      const size_t panel = source_row_bytes(m.file, m.k) * kPanelRows;
-      drop_pages(raw.data + panel * units[i].begin,
-                 raw.data + std::min(panel * units[i].end, raw.bytes));
+      if (raw.mapped) advise_pages(first, last, MADV_DONTNEED);
     }
   });
 }
