@@ -15,7 +15,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.peers.llama_cpp import VERSION
@@ -24,6 +24,7 @@ from benchmarks.quantizing.report import rows_of, table, write
 from benchmarks.quantizing.start import write_start
 
 from octavo.quantize import Options, quantize
+from octavo.records import replace
 from octavo.weights import resolve
 
 

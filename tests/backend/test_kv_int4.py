@@ -3,14 +3,13 @@ set; keys that are mostly alike keep what tells them apart; chunks change no bit
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from octavo.backends import get_backend
 from octavo.backends.testing import Layout, run_op
 from octavo.graph import AttentionAttrs, Op
+from octavo.records import replace
 from tests.backend.cases import CASES, Case
 from tests.backend.instruction_sets import (
     ISA,

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +34,7 @@ from octavo.parsing.harmony_library import (
     load_encoding,
     vocabulary_file,
 )
+from octavo.records import replace
 from octavo.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights import open_checkpoint
 from tests.serving.tiny_model import write_tiny_model

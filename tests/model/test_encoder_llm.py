@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from octavo.errors import (
     RequestError,
     UnsupportedError,
 )
+from octavo.records import replace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "encoders"
 TEXTS = ["the cat", "a", "of mice and men 1937", "x y z " * 7]

@@ -3,7 +3,6 @@ float32."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.backends.testing import PagedSequences
 from octavo.errors import BackendError, FormatError, UnsupportedError
 from octavo.models import build_graph, config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import Checkpoint, open_checkpoint
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "encoders"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from octavo._native import Executor
 from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.backends.testing import run_tokens
 from octavo.models import build_graph, config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import open_checkpoint
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "families"

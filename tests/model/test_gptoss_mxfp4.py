@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import safetensors.numpy
 from octavo.backends import BackendOptions, Executable, get_backend
 from octavo.backends.testing import run_tokens
 from octavo.models import build_graph, config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.tensor import StackedTensor
 from tests.support.quantized import Parts, write_safetensors

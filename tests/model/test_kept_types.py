@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.testing import random_tensor, run_tokens
 from octavo.models import build_graph, config_from
+from octavo.records import replace
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.tensor import float32_tensor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from octavo.backends.cpu.rehearsal import ExpertShape
 from octavo.engine import Engine, EngineOptions
 from octavo.errors import InvalidParameterError
 from octavo.forecast import Load, forecast
+from octavo.records import replace
 
 ENCODERS = Path(__file__).parents[1] / "fixtures" / "encoders"
 TINY = Path(__file__).parents[1] / "golden" / "tiny"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fastapi import FastAPI
 
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
+from octavo.records import replace
 from octavo.serving import ServerOptions, create_app
 from octavo.serving.observe import Tracer
 from octavo.serving.server import listen, uvicorn_config

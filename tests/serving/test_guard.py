@@ -7,12 +7,12 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from octavo.records import replace
 from octavo.serving import ServerOptions
 from octavo.serving.guard import RESERVE
 from octavo.serving.options import ClientLimits

@@ -8,9 +8,9 @@ executable is used by one thread; `step` releases the GIL for the whole of a nat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.decoding.batch import SampleResult, SamplingBatch
@@ -24,8 +24,7 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 
-@dataclass
-class Step:
+class Step(Struct):
     """Inputs of one step: T tokens of S sequences, R rows wanted. All int32, C-contiguous.
 
     A sequence's new tokens are adjacent: rows query_start[s] to query_start[s+1]. seq_len counts
@@ -49,8 +48,7 @@ class Step:
     of_prompts: bool = False
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Struct, frozen=True):
     """Bytes an executable holds or will hold; computed before weights are packed.
 
     notes: for people, one line each, such as what it costs to keep a type in another form.
@@ -104,8 +102,7 @@ class Executable(ABC):
         """Free weights, KV memory and threads. Idempotent."""
 
 
-@dataclass(frozen=True)
-class BackendOptions:
+class BackendOptions(Struct, frozen=True):
     """weights: "native" keeps quantized types; "float" expands everything to float32.
     kv_dtype: "auto" (the faster 16-bit type, or f32 with float weights), "f32", "f16", "bf16",
     "int8" (one scale per token and KV head), "int4". A backend may decline some.

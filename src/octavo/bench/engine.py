@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.bench.results import EngineResult, Run, Workload
 from octavo.errors import EngineError
+from octavo.records import replace
 
 if TYPE_CHECKING:
     from octavo.engine import Engine, Request

@@ -117,10 +117,9 @@ def _run(
 ) -> None:
     if not any(not tally.settles(item) for item in _items(source, model, options.lora)):
         return  # nothing is left to do, so no model is loaded
-    from dataclasses import replace
-
     from octavo.cli.progress import download_progress
     from octavo.engine import AsyncEngine
+    from octavo.records import replace
     from octavo.serving.offline import run_offline
     from octavo.weights import resolve
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
+from msgspec import Struct
 
-@dataclass
-class Interrupt:
+
+class Interrupt(Struct):
     """`raised` becomes True at the first Ctrl-C; a second one raises KeyboardInterrupt."""
 
     raised: bool = False

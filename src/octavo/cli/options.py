@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from octavo.cli.errors import usage_error
 
@@ -165,8 +165,7 @@ System = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the memory plan to stderr.")]
 
 
-@dataclass(frozen=True)
-class EngineChoices:
+class EngineChoices(Struct, frozen=True):
     """The engine options of one command line, before they meet a model."""
 
     threads: int = 0

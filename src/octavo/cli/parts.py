@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from octavo.parsing import AnswerFormat, Part
@@ -17,8 +18,7 @@ _TAIL = 32  # tokens of a prompt that tell whether it begins the thinking
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """More of an answer: of what is said, thought, or of the arguments of a call, which begins
     with the piece that has its name."""
 

@@ -110,7 +110,7 @@ def run(
     choices = EngineChoices(
         threads, backend, weights, kv_dtype, max_model_len, kv_cache_memory, lora, products
     )
-    session = Session.open(model, choices)
+    session = Session.open(model, choices, chats=not raw)
     if verbose:
         print(session.engine.plan, file=sys.stderr)
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from octavo.cli.interrupt import Interrupt, deferred_interrupts
 from octavo.cli.options import ONLY_ADAPTER, EngineChoices
 from octavo.cli.parts import AnswerReader, Piece, reader_for
 from octavo.errors import EngineError, UnsupportedError
+from octavo.records import replace
 
 if TYPE_CHECKING:
     from octavo.decoding import SamplingParams
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 
 
-@dataclass
-class Timing:
+class Timing(Struct):
     """What one answer took. Seconds from the moment the request was added."""
 
     prompt_tokens: int = 0
@@ -68,8 +69,7 @@ class Timing:
         )
 
 
-@dataclass
-class Answer:
+class Answer(Struct):
     """One answer as it grows. reasoning: what was thought before; text: what was said; calls: of
     tools, by name and arguments; written: text and calls as the model writes them, for the next
     prompt."""
@@ -100,15 +100,15 @@ class Session:
         self._count = 0
 
     @classmethod
-    def open(cls, model: str, choices: EngineChoices) -> Session:
+    def open(cls, model: str, choices: EngineChoices, chats: bool = True) -> Session:
         """Find or fetch the model, showing progress on stderr, and load it. From then on garbage
-        is collected; what there is by then is not looked through again."""
+        is collected; what there is by then is not looked through again. chats: as of `Engine`."""
         from octavo.cli.progress import download_progress
         from octavo.engine import Engine
 
         options = choices.options(model)
         with download_progress() as progress:
-            engine = Engine.from_options(options, progress, grammars=False)
+            engine = Engine.from_options(options, progress, grammars=False, chats=chats)
         gc.freeze()
         gc.enable()
         return cls(engine, ONLY_ADAPTER if choices.lora is not None else "")

@@ -7,7 +7,7 @@ before it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from octavo.models import ModelConfig, fit_tensors
 from octavo.models.mixture import stack_experts
+from octavo.records import replace
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize
 from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import DerivedTensor, float32_tensor

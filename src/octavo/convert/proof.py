@@ -6,7 +6,6 @@ the other format cannot say is thus an error, never a silent change of the model
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from octavo.convert.sentence_files import lost_settings
 from octavo.errors import UnsupportedError
 from octavo.models import EncoderConfig, ModelConfig, RopeConfig, config_from
 from octavo.models.rope import inverse_frequencies, magnitude
+from octavo.records import replace
 from octavo.weights import Checkpoint, Tensor, dequantize
 
 _OTHERWISE = ("architecture", "name", "rope", "rope_local", "norm_unit_offset", "eos_token_ids")
@@ -29,9 +29,9 @@ def prove_same(before: Checkpoint, after: Checkpoint) -> None:
     """Raise UnsupportedError naming every setting that `after` would not keep."""
     old, new = config_from(before), config_from(after)
     lost = [
-        f"{f.name}: {getattr(old, f.name)!r:.80} would become {getattr(new, f.name)!r:.80}"
-        for f in fields(ModelConfig)
-        if f.name not in _OTHERWISE and not _close(_value(old, f.name), _value(new, f.name))
+        f"{name}: {getattr(old, name)!r:.80} would become {getattr(new, name)!r:.80}"
+        for name in ModelConfig.__struct_fields__
+        if name not in _OTHERWISE and not _close(_value(old, name), _value(new, name))
     ]
     lost += lost_settings(before, after, old)
     formats = conventions_of(old, before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from octavo.convert.tokenizer_to_gguf import tokenizer_keys
 from octavo.convert.tokenizer_to_json import tokenizer_files
 from octavo.errors import FormatError, InvalidParameterError
 from octavo.models import ModelConfig, build_graph, config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import SCHEMES, Checkpoint, Tensor, dequantize, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry, write_gguf
 from octavo.weights.names import stored_name

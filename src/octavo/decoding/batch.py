@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 
-@dataclass
-class SamplingBatch:
+class SamplingBatch(Struct):
     """Row r draws one token from logits row r. All arrays C-contiguous.
 
     Random numbers are counter-based: a row's draw depends on (seed[r], counter[r]) alone, where
@@ -49,8 +47,7 @@ ROW_ERRORS = {
 }
 
 
-@dataclass
-class SampleResult:
+class SampleResult(Struct):
     """logprobs are log-softmax of the raw logits (vLLM's "raw_logprobs"). NaN-free.
 
     top_ids / top_logprobs have N = max(num_logprobs) columns, best first, padded with -1 / -inf;

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.decoding.batch import SamplingBatch
@@ -21,8 +21,7 @@ def sample_seed(seed: int, index: int) -> int:
     return (seed + index * _GOLDEN) & _MASK
 
 
-@dataclass
-class SamplingRow:
+class SamplingRow(Struct):
     """What one row's draw depends on. `output_ids` are the tokens of this sample so far; their
     number is the draw's counter. banned_ids are those that must not come now (min_tokens)."""
 

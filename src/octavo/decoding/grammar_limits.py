@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from octavo.decoding.grammar import Grammar
 from octavo.errors import InvalidParameterError
@@ -12,8 +13,7 @@ from octavo.errors import InvalidParameterError
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-@dataclass(frozen=True)
-class GrammarLimits:
+class GrammarLimits(Struct, frozen=True):
     """max_bytes: of the source in UTF-8. max_depth: of nested arrays and objects in a schema, of
     nested brackets in anything else. max_choices: entries of a choice. lexer_fuel, grammar_size,
     lexer_states: what llguidance may spend on one grammar; together they bound the time of

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.errors import InvalidParameterError
@@ -16,8 +16,7 @@ POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Pooling:
+class Pooling(Struct, frozen=True):
     """kind: the mean of all tokens, the last one's state, or the first one's ("cls"); None leaves
     it to the model. dimensions: keep only so many leading numbers (Matryoshka embeddings).
     normalize: to length 1, after cutting; None leaves it to the model. Raises

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from octavo.errors import InvalidParameterError
 
@@ -11,8 +12,7 @@ MAX_PATTERN = 1024  # tokens
 MAX_COUNT = 1024
 
 
-@dataclass(frozen=True)
-class RepetitionDetection:
+class RepetitionDetection(Struct, frozen=True):
     """Ends an answer whose last tokens are one pattern, min_count times in a row. The pattern has
     from min_pattern_size to max_pattern_size tokens."""
 

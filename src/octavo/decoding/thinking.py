@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from octavo.errors import InvalidParameterError
 
@@ -10,8 +10,7 @@ MAX_MARKER = 16  # tokens
 NAME = "thinking_budget"
 
 
-@dataclass(frozen=True)
-class ThinkingBudget:
+class ThinkingBudget(Struct, frozen=True):
     """After num_tokens tokens of thinking the model is made to write `end`. begin, end: the tokens
     that stand round it. is_open: the prompt ends with `begin`, so the answer begins within. Raises
     InvalidParameterError for what cannot be."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.decoding.params import SamplingParams
 from octavo.engine.types import RequestOutput
 from octavo.parsing import Dialect, Tool, dialect_of, shaped
+from octavo.records import replace
 from octavo.tokenizer.base import Tokenizer
 
 

@@ -93,17 +93,19 @@ class Engine:
         progress: Progress | None = None,
         report: Callable[[EnginePlan], None] | None = None,
         grammars: bool = True,
+        chats: bool = True,
     ) -> Engine:
         """Find, open, plan and compile a model.
 
         progress: called with (done_bytes, total_bytes, label) while the model is fetched.
         report: called with the memory plan before any weight is packed.
         grammars: whether requests may have some; else the plan leaves them no memory.
+        chats: whether to get the chat template ready, for the first chat not to wait for it.
         Raises ModelError, BackendError or MemoryPlanError saying what is wrong.
         """
         from octavo.engine.loading import engine_class, load
 
-        loaded = load(options, progress, report, grammars)
+        loaded = load(options, progress, report, grammars, chats)
         return engine_class(cls, loaded[2])(*loaded)
 
     def check(self, request: Request) -> None:

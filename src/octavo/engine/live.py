@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from octavo.engine.types import Delta, Request, Resumption
 from octavo.errors import SlowReaderError
+from octavo.records import replace
 
 _MERGE_AFTER = 16  # deltas: a reader further behind gets them joined
 _TOKEN_BYTES = 40  # about what a token id takes in a list

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -28,6 +27,7 @@ from octavo.engine.stats import EngineStats
 from octavo.engine.types import Delta, Request, RequestOutput
 from octavo.errors import InvalidParameterError
 from octavo.models.config import ModelConfig
+from octavo.records import replace
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights.cache import Progress
 

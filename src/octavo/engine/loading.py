@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from octavo.backends import BackendOptions, get_backend
 from octavo.backends.base import Backend, Executable, MemoryPlan
@@ -24,6 +25,7 @@ from octavo.models import (
     embedding_settings,
     fit_tensors,
 )
+from octavo.records import replace
 from octavo.tokenizer import load_tokenizer
 from octavo.tokenizer.base import Tokenizer
 from octavo.weights import Checkpoint, open_checkpoint, resolve
@@ -39,8 +41,7 @@ LONGEST_TEXT = 8192
 Loaded = tuple[Executable, Tokenizer | None, EngineOptions, EnginePlan, Reader | None]
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A model that was found, described and planned; no weights are packed yet."""
 
     checkpoint: Checkpoint
@@ -131,6 +132,7 @@ def load(
     progress: Progress | None = None,
     report: Callable[[EnginePlan], None] | None = None,
     grammars: bool = True,
+    chats: bool = True,
 ) -> Loaded:
     """The arguments of `Engine`; see `Engine.from_options`."""
     opened = open_model(options, progress)
@@ -143,7 +145,8 @@ def load(
         tokenizer = load_tokenizer(opened.checkpoint)
         if tokenizer is not None:
             _check_vocabulary(opened, tokenizer)
-            tokenizer.prepare_chat()
+            if chats:
+                tokenizer.prepare_chat()
         executable = compiling.result()
     reader = opened.read_adapter if opened.settings.max_adapter_rank else None
     return executable, tokenizer, opened.options, plan, reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from octavo.backends.base import MemoryPlan
 from octavo.cache import GROUP_BLOCKS
@@ -15,8 +15,7 @@ KV_SHARE = 0.25  # of what is free after weights and arena, unless asked otherwi
 KV_SHARE_LIMIT = 0.8  # for one sequence of an explicit max_model_len
 
 
-@dataclass(frozen=True)
-class EnginePlan:
+class EnginePlan(Struct, frozen=True):
     """Bytes and counts of a planned engine; str() is the report people see.
 
     max_model_len: tokens of one request, prompt and output, that always fit.

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +33,7 @@ from octavo.engine.stats import EngineStats
 from octavo.engine.supervision import Supervision
 from octavo.engine.types import Delta, Request
 from octavo.errors import EngineError, OctavoError
+from octavo.records import replace
 
 CALM_S = 60.0  # an engine that was ready for so long has not crashed "again"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from octavo.cache import BlockTable
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 REPEATED = "repetition_detected"
 
 
-@dataclass(eq=False)
-class RequestState:
+class RequestState(Struct, eq=False):
     """A request in the engine. `num_live` samples are not finished yet."""
 
     request: Request

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.decoding.batch import SamplingBatch
 from octavo.engine.sample import Sample
 from octavo.engine.token_masks import TokenMasks, needs_mask
+from octavo.records import replace
 
 _NO_INTS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 _NO_FLOATS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)

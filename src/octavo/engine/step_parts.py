@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from octavo.engine.sample import Sample
 from octavo.scheduler import Chunk, Schedule
 
 
-@dataclass(slots=True)
-class StepPart:
+class StepPart(Struct):
     """Decodes and unscored chunks of one call. of_prompts: as in `Step`."""
 
     decodes: list[Sample] = field(default_factory=list)

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +28,7 @@ from octavo.engine.heart import Doing, Heart
 from octavo.engine.options import EngineOptions
 from octavo.engine.types import Request
 from octavo.errors import OctavoError
+from octavo.records import replace
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine

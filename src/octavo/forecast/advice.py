@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from octavo.engine.loading import Opened
 from octavo.forecast.load import Load
 from octavo.forecast.memory import MemoryNeed, blocks, memory_need
+from octavo.records import replace
 
 SMALL_BITS = 4.5
 """Of a weight in Q4_K and the like."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from octavo.engine.loading import Opened, open_model
 from octavo.engine.options import EngineOptions
@@ -12,6 +12,7 @@ from octavo.forecast.load import Load
 from octavo.forecast.memory import MemoryNeed, memory_need, program_bytes
 from octavo.forecast.speed import Speed, rehearse
 from octavo.machine import memory
+from octavo.records import replace
 from octavo.weights.cache import Progress
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from octavo.backends.base import MemoryPlan
 from octavo.engine.loading import Opened
 from octavo.forecast.load import Load
+from octavo.records import replace
 from octavo.tokenizer import load_tokenizer
 
 

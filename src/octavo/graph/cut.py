@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from octavo.graph.check import check_graph
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import Op
+from octavo.records import replace
 
 
 def without_head(graph: Graph) -> Graph:

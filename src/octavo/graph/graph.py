@@ -7,10 +7,10 @@ node. A weight's numbers are not in the graph: a backend takes them from the che
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from octavo.graph.ops import AttentionAttrs, Attrs, NoAttrs, Op, Shape
@@ -18,8 +18,7 @@ from octavo.graph.ops import AttentionAttrs, Attrs, NoAttrs, Op, Shape
 Kind = Literal["input", "weight", "constant", "result"]
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
+class Value(Struct, frozen=True, eq=False):
     """One edge. `name` is unique within a graph; compared by identity."""
 
     name: str
@@ -27,8 +26,7 @@ class Value:
     kind: Kind
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False):
     """One operator. `inputs` follow the order in ops.py; an absent optional one is None."""
 
     op: Op
@@ -37,8 +35,7 @@ class Node:
     attrs: Attrs = field(default_factory=NoAttrs)
 
 
-@dataclass
-class Graph:
+class Graph(Struct):
     """Nodes in execution order. `output` is the logits value [R, vocab] (or a test's result)."""
 
     nodes: list[Node]

@@ -6,9 +6,10 @@ T tokens in the step, S sequences, R rows that need logits. Activations are floa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Dim: TypeAlias = int | str
 """A known size, or the name of a symbolic one: "T", "R"."""
@@ -50,35 +51,30 @@ class Op(Enum):
     MEAN_ROWS = "mean_rows"  # x[T, D] -> [R, D]: of such a row's sequence, the mean in this step
 
 
-@dataclass(frozen=True)
-class NoAttrs:
+class NoAttrs(Struct, frozen=True):
     """For operators that take none."""
 
 
-@dataclass(frozen=True)
-class RmsNormAttrs:
+class RmsNormAttrs(Struct, frozen=True):
     """y = x / sqrt(mean(x^2) + eps) * (weight + unit_offset); unit_offset is 0 or 1."""
 
     eps: float
     unit_offset: float = 0.0
 
 
-@dataclass(frozen=True)
-class LayerNormAttrs:
+class LayerNormAttrs(Struct, frozen=True):
     """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias (Ba et al. 2016)."""
 
     eps: float
 
 
-@dataclass(frozen=True)
-class EmbedPositionsAttrs:
+class EmbedPositionsAttrs(Struct, frozen=True):
     """Row of position p: table[p + offset]."""
 
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class RopeAttrs:
+class RopeAttrs(Struct, frozen=True):
     """Rotary position embedding (Su et al. 2021) on the first 2*len(inv_freq) of each head.
 
     interleaved: pairs are (2i, 2i+1), GPT-J style; else (i, i + rotary/2), NeoX style.
@@ -90,15 +86,13 @@ class RopeAttrs:
     magnitude: float = 1.0
 
 
-@dataclass(frozen=True)
-class KvWriteAttrs:
+class KvWriteAttrs(Struct, frozen=True):
     layer: int
     num_kv_heads: int
     head_dim: int
 
 
-@dataclass(frozen=True)
-class AttentionAttrs:
+class AttentionAttrs(Struct, frozen=True):
     """softmax(scale * q k^T + mask) v over the sequence's cached tokens, the new included.
 
     causal: a query at position p sees keys up to p; else those behind it too, and every sequence
@@ -118,15 +112,13 @@ class AttentionAttrs:
     causal: bool = True
 
 
-@dataclass(frozen=True)
-class HeadLinearAttrs:
+class HeadLinearAttrs(Struct, frozen=True):
     """Head h of a row times rows h*N to (h+1)*N of the weight: H products side by side."""
 
     num_heads: int
 
 
-@dataclass(frozen=True)
-class LatentWriteAttrs:
+class LatentWriteAttrs(Struct, frozen=True):
     """A token's row in the cache is its latent, then its rotated key; all heads share it."""
 
     layer: int
@@ -134,8 +126,7 @@ class LatentWriteAttrs:
     rope_dim: int
 
 
-@dataclass(frozen=True)
-class LatentAttentionAttrs:
+class LatentAttentionAttrs(Struct, frozen=True):
     """Multi-head latent attention with its up-projections absorbed into q and the output
     (DeepSeek-AI 2024, section 2.1): the latents are keys and values of every head.
 
@@ -149,18 +140,15 @@ class LatentAttentionAttrs:
     scale: float
 
 
-@dataclass(frozen=True)
-class ScaleAttrs:
+class ScaleAttrs(Struct, frozen=True):
     factor: float
 
 
-@dataclass(frozen=True)
-class SoftcapAttrs:
+class SoftcapAttrs(Struct, frozen=True):
     cap: float
 
 
-@dataclass(frozen=True)
-class RouteAttrs:
+class RouteAttrs(Struct, frozen=True):
     """Which experts a row goes to, best first (ties to the lower id), and how much each counts.
 
     scores: what a logit becomes. "softmax" and "sigmoid" are taken over all experts; by
@@ -181,8 +169,7 @@ class RouteAttrs:
     group_score: Literal["max", "top2"] = "max"
 
 
-@dataclass(frozen=True)
-class ExpertsAttrs:
+class ExpertsAttrs(Struct, frozen=True):
     """sum over the row's experts of weight * (down(act(gate(x)) * up(x))), in the order of choice.
 
     Operands: gate and up [E, F, D], down [E, D, F], biases [E, F], [E, F], [E, D].

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from octavo.graph.graph import Kind, Value
 from octavo.graph.ops import (
@@ -40,8 +41,7 @@ class RuleError(Exception):
         super().__init__(f"got {got}, expected {expected}")
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One place of an operator. Rank 2 operands of kind "result" are activations [rows, n]."""
 
     name: str
@@ -50,8 +50,7 @@ class Operand:
     optional: bool = False
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """`shape` gets the operands' shapes (None where absent) and the attributes."""
 
     operands: tuple[Operand, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from octavo.errors import FormatError, ModelError
 from octavo.graph import Graph, Op, Value
 from octavo.models.config import ModelConfig
 from octavo.models.registry import family_of, fit_tensors
+from octavo.records import replace
 from octavo.weights import dequantize
 from octavo.weights.adapter import Adapter, LowRank
 from octavo.weights.names import canonical_name

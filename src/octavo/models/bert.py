@@ -7,7 +7,6 @@ types. nomic-bert rotates instead and has a gated MLP.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.graph import Graph
@@ -15,6 +14,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.encoder import Encoder, as_encoder, encoder_config, without_unused
 from octavo.models.fused import split_qkv
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 _TYPES = "token_types.weight"

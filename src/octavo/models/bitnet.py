@@ -4,12 +4,12 @@ rectifiers (Ma et al. 2024, 2025). The weights of layers are -1, 0 or 1 times on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 _FIRST = "bitnet."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from octavo.errors import FormatError
 from octavo.graph import ExpertsAttrs, RouteAttrs
@@ -15,8 +16,7 @@ MAX_EXPERTS = 4096
 """Likewise."""
 
 
-@dataclass(frozen=True)
-class RopeConfig:
+class RopeConfig(Struct, frozen=True):
     """Rotary embedding of one kind of layer. scaling: "none", "linear", "llama3", "yarn",
     "longrope".
 
@@ -35,8 +35,7 @@ class RopeConfig:
     long_factors: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(Struct, frozen=True):
     """What only encoders have, whose tokens see those behind them too.
 
     num_types: kinds of token (segments of a pair) that have an embedding each; 0: none.
@@ -54,8 +53,7 @@ class EncoderConfig:
     sigmoid: bool = True
 
 
-@dataclass(frozen=True)
-class MixtureConfig:
+class MixtureConfig(Struct, frozen=True):
     """The experts of a layer. hidden_size is that of one expert, shared_size that of the experts
     that every token goes to, taken together (0: none). dense_layers: per layer, whether it has a
     plain MLP instead; empty: none has."""
@@ -72,8 +70,7 @@ class MixtureConfig:
         return not (self.dense_layers and self.dense_layers[layer])
 
 
-@dataclass(frozen=True)
-class LatentConfig:
+class LatentConfig(Struct, frozen=True):
     """Sizes of multi-head latent attention: of the latent that the cache holds, of the one that
     queries come from (0: they come from the hidden state), of a head's plain and rotated part of
     queries and keys, and of a head's values."""
@@ -85,8 +82,7 @@ class LatentConfig:
     value_dim: int
 
 
-@dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Struct, frozen=True):
     """Everything a graph builder may ask. Sizes in elements, lengths in tokens."""
 
     architecture: str  # family key, e.g. "llama", "qwen2", "gemma3"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError
@@ -105,8 +105,7 @@ def _ranges(numbers: list[int]) -> str:
     return text if text.isdigit() else f"{{{text}}}"
 
 
-@dataclass(frozen=True)
-class Rotary:
+class Rotary(Struct, frozen=True):
     """Frequencies of one kind of layer, as a constant of the graph, and how to apply them."""
 
     inv_freq: Value

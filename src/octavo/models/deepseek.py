@@ -4,7 +4,6 @@ groups by their best expert, V3 by sigmoids with a bias for the choice alone."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 from octavo.graph import Graph, RouteAttrs
@@ -15,6 +14,7 @@ from octavo.models.latent_weights import fit_latents
 from octavo.models.mixture import has_experts, read_mixture, stack_experts
 from octavo.models.rope import yarn_magnitude
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

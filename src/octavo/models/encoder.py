@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from octavo.errors import FormatError, UnsupportedError
@@ -11,6 +10,7 @@ from octavo.graph import Graph, Value
 from octavo.models.config import EncoderConfig, ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 HEAD = ("cls.", "pooler.")

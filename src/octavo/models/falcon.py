@@ -4,7 +4,6 @@ The first ones (7B) have one norm for both blocks, the later (40B, 180B) one for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.graph import Graph
@@ -12,6 +11,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.fused import split_qkv, split_qkv_by_head
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

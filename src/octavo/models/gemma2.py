@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.huggingface import layer_types
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 _LAYERS_OF_27B = 46

@@ -4,13 +4,13 @@ and after each block, embeddings scaled by sqrt(hidden)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig, RopeConfig
 from octavo.models.decoder import Decoder
 from octavo.models.huggingface import layer_types, rope_of
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 _PATTERN = 6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.graph import Graph
@@ -11,6 +10,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.fused import split_qkv, transposed
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 _TURNED = ("attn_qkv", "attn_output", "ffn_up", "ffn_down")

@@ -4,13 +4,13 @@ rotated heads, biases everywhere, joined q, k and v."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.fused import split_qkv, split_qkv_by_head
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

@@ -8,9 +8,9 @@ the experts' matrices are turned besides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError
@@ -20,6 +20,7 @@ from octavo.models.decoder import Decoder
 from octavo.models.huggingface import layer_types
 from octavo.models.mixture import read_mixture
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights import dequantize
 from octavo.weights.scheme import Scheme
 from octavo.weights.tensor import Checkpoint, DerivedTensor, StackedTensor, Tensor, float32_tensor
@@ -107,8 +108,7 @@ def _every_other(name: str, tensor: Tensor, first: int) -> Tensor:
     return StackedTensor(name, [_Turned(s, first, 2).tensor(name) for s in slices])
 
 
-@dataclass(frozen=True)
-class _Turned:
+class _Turned(Struct, frozen=True):
     """A matrix [K, N] of floats as [N, K], or some of its rows then. See weights.tensor.Origin."""
 
     source: Tensor

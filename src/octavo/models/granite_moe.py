@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import RouteAttrs
 from octavo.models import llama
@@ -11,6 +10,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.fused import split
 from octavo.models.mixture import halved_experts, read_mixture
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

@@ -8,12 +8,11 @@ holds latent and rotated key alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from octavo.graph import LatentAttentionAttrs, LatentWriteAttrs, Value
 from octavo.models.config import LatentConfig, ModelConfig
 from octavo.models.decoder import Decoder, Rotary
 from octavo.models.source import Source
+from octavo.records import replace
 
 
 def read_latent(config: ModelConfig, source: Source) -> ModelConfig:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.models.config import LatentConfig, ModelConfig
@@ -96,8 +96,7 @@ def _sources(tensor: Tensor) -> tuple[NDArray[np.uint8], ...]:
     return tensor.origin.sources if isinstance(tensor, DerivedTensor) else (tensor.data,)
 
 
-@dataclass(frozen=True, eq=False)
-class _Gathered:
+class _Gathered(Struct, frozen=True, eq=False):
     """Some rows of a tensor, in their order."""
 
     whole: Tensor
@@ -115,8 +114,7 @@ class _Gathered:
         return stored[self.rows].reshape(-1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Turned:
+class _Turned(Struct, frozen=True, eq=False):
     """The first `rows` rows of each head of a tensor [H * n, R], turned: [H * R, rows]."""
 
     whole: Tensor

@@ -4,13 +4,13 @@ SmolLM3 (some layers do not rotate), Granite (scales along the way), Mixtral (ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph, RouteAttrs
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.mixture import has_experts, read_mixture
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 

@@ -4,12 +4,12 @@ keeps apart."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import FormatError
 from octavo.graph import RouteAttrs
 from octavo.models.config import MixtureConfig, ModelConfig
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, StackedTensor, Tensor, alike
 
 _COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")

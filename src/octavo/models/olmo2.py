@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 from octavo.graph import Graph
@@ -11,6 +10,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.huggingface import layer_types
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Tensor
 
 _EXAONE_PATTERN = 4

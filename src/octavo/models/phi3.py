@@ -4,13 +4,13 @@ of rotary factors for short and long contexts ("longrope", Ding et al. 2024)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.graph import Graph
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.fused import split_gate_up, split_qkv
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

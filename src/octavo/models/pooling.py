@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from octavo.decoding.pooling import PoolingKind
 from octavo.errors import FormatError, UnsupportedError
@@ -24,8 +25,7 @@ _MODULES = ("Transformer", "Pooling", "Normalize")
 _MAX_LENGTH = 1 << 24
 
 
-@dataclass(frozen=True)
-class EmbeddingSettings:
+class EmbeddingSettings(Struct, frozen=True):
     """What sentence-transformers' files beside a model say, or the usual where they are absent.
 
     max_length: tokens of a text, None for the model's context. prompts: texts by name that go

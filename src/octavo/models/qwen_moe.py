@@ -4,7 +4,6 @@ like Qwen3-MoE."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.graph import Graph, RouteAttrs
@@ -13,6 +12,7 @@ from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.mixture import read_mixture, stack_experts
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Graph
@@ -37,11 +38,11 @@ from octavo.models.gguf import read_gguf
 from octavo.models.huggingface import read_config_json
 from octavo.models.mixture import stack_experts
 from octavo.models.source import Source
+from octavo.records import replace
 from octavo.weights.tensor import Checkpoint, Tensor
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """names: what GGUF's general.architecture and config.json's model_type may say.
 
     adjust: completes the config that the common keys gave, from the family's own keys. fit: the

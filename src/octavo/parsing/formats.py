@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 
 from octavo.errors import UnsupportedError
 from octavo.parsing.answer import TOOL_CALL, AnswerFormat, ToolFormat
@@ -13,6 +12,7 @@ from octavo.parsing.json_calls import JsonCalls
 from octavo.parsing.named_calls import NamedCalls
 from octavo.parsing.reasoning import ReasoningFormat
 from octavo.parsing.xml_calls import XmlCalls
+from octavo.records import replace
 from octavo.tokenizer import Tokenizer
 
 _log = logging.getLogger("octavo.parsing")

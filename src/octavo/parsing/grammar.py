@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from octavo.parsing import harmony
 from octavo.parsing.answer import AnswerFormat, ToolFormat
 from octavo.parsing.lark import Lark
 from octavo.parsing.tools import Tool
+from octavo.records import replace
 
 BLANKS = "/[ \\n]{0,2}/"
 """Between the thinking and the rest."""

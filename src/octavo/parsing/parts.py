@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPart:
+
+class ReasoningPart(Struct, frozen=True):
     """More of what the model thought before it answered."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(Struct, frozen=True):
     """More of the answer itself."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallPart:
+class ToolCallPart(Struct, frozen=True):
     """More of a tool call. `place` counts the calls of one answer from 0. The first part of a call
     carries its id and name, and perhaps the beginning of its arguments; later parts carry only
     arguments. Concatenated, they are the arguments of the whole call: a JSON object as text."""
@@ -35,8 +33,7 @@ class ToolCallPart:
 Part = ReasoningPart | TextPart | ToolCallPart
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """A whole call. arguments: a JSON object as text."""
 
     id: str
@@ -44,8 +41,7 @@ class Call:
     arguments: str = ""
 
 
-@dataclass
-class Answer:
+class Answer(Struct):
     """What parts add up to."""
 
     reasoning: str = ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo._native import quantize_blocks
 from octavo.errors import FormatError
+from octavo.records import replace
 from octavo.weights import SCHEMES, Scheme, Tensor, dequantize
 
 Floats = NDArray[np.float32]

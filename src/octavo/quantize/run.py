@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from octavo.quantize.rounding import WIDE, Bytes, expanded, rounded
 from octavo.quantize.scaling import groups_of, observe, work_of
 from octavo.quantize.sink import Sink
 from octavo.quantize.source import Part, SourceModel
+from octavo.records import replace
 from octavo.weights import Scheme, inspect_model, open_checkpoint
 from octavo.weights.gguf_writer import TensorEntry
 from octavo.weights.whole import check_target

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from octavo.scheduler.sequence import Sequence
 
 S = TypeVar("S", bound=Sequence)
 
 
-@dataclass(slots=True)
-class Chunk(Generic[S]):
+class Chunk(Struct, Generic[S]):
     """Compute ids[start : start + count] of a sequence. If `score`, the logits of every position
     are wanted and nothing is sampled; else the last position is sampled once it is the last id."""
 
@@ -26,8 +26,7 @@ class Chunk(Generic[S]):
         return not self.score and self.start + self.count == len(self.sequence.ids)
 
 
-@dataclass(slots=True)
-class Schedule(Generic[S]):
+class Schedule(Struct, Generic[S]):
     """decodes: one token each. chunks: prefill, some of which end in a first token. admitted:
     sequences that got a row in this step, followers included. preempted: those that lost theirs.
     """

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic
+
+from msgspec import Struct, field
 
 from octavo.cache import KvCache
 from octavo.scheduler.queue import WaitingQueue
@@ -39,8 +40,7 @@ def _urgency(sequence: Sequence) -> tuple[int, float, Rank]:
     return sequence.rank[0], sequence.account.counter, sequence.rank
 
 
-@dataclass(frozen=True)
-class SchedulerConfig:
+class SchedulerConfig(Struct, frozen=True):
     """max_num_seqs: rows of a step. max_num_batched_tokens: tokens of a step, of which
     max_num_mixed_tokens may be of prompts if the step has decodes.
     preempt_for_priority: let a waiting sequence displace running ones of a larger priority.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.decoding import Grammar, SamplingParams, as_lark
 from octavo.parsing import Dialect, Tool, forced_calls, free_calls, shaped_answer
+from octavo.records import replace
 from octavo.serving.errors import invalid
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from octavo.decoding import SamplingParams
 from octavo.engine.types import Request
 from octavo.errors import TemplateError
 from octavo.parsing import Tool
+from octavo.records import replace
 from octavo.serving.constraint import constrained
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.errors import translate

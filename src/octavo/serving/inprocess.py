@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 from octavo.engine import AsyncEngine, EngineStats
 from octavo.engine.live import Taker
@@ -13,6 +12,7 @@ from octavo.engine.messages import Ready, ready
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProgress, EngineState
 from octavo.engine.types import Delta, Request
+from octavo.records import replace
 
 
 class LocalClient:

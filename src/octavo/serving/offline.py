@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable
-from dataclasses import replace
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -12,6 +11,7 @@ from starlette.types import ASGIApp
 from octavo.batch import Answer, BadLine, Item, Journal, Tally, run_items
 from octavo.engine import AsyncEngine
 from octavo.errors import EngineError
+from octavo.records import replace
 from octavo.serving.app import create_app
 from octavo.serving.context import Serving
 from octavo.serving.inner import call_route

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import field
 
 from octavo.decoding.thinking import Thinking
 from octavo.engine.types import Delta, TokenLogprobs
@@ -27,7 +29,6 @@ class ReplyDelta:
     stop_reason: int | str | None = None
 
 
-@dataclass
 class ReplyChoice(Answer):
     """What one choice has become."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +12,7 @@ from starlette.responses import Response
 
 from octavo.engine.pairs import align
 from octavo.errors import InvalidParameterError
+from octavo.records import replace
 from octavo.serving.body import StrictModel, read_object, validate
 from octavo.serving.context import Serving, serving_of
 from octavo.serving.describe import accepts, answers

@@ -7,7 +7,6 @@ import gc
 import ipaddress
 import logging
 import socket
-from dataclasses import replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -15,6 +14,7 @@ from fastapi import FastAPI
 from octavo import logs
 from octavo.engine.options import EngineOptions
 from octavo.engine.process import EngineProcess
+from octavo.records import replace
 from octavo.serving.app import create_app, passes_bodies
 from octavo.serving.context import Serving
 from octavo.serving.drain import DrainingServer

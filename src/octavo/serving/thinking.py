@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.decoding import SamplingParams, ThinkingBudget
 from octavo.decoding.thinking import Thinking
 from octavo.errors import InvalidParameterError
 from octavo.parsing import Dialect
+from octavo.records import replace
 from octavo.serving.errors import invalid
 from octavo.tokenizer import Tokenizer
 

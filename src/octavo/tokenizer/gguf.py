@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from octavo.errors import FormatError, OctavoError, UnsupportedError
+from octavo.records import replace
 from octavo.tokenizer.base import Encoder, Tokenizer
 from octavo.tokenizer.charsmap import check_charsmap
 from octavo.tokenizer.pieces import PieceStyle

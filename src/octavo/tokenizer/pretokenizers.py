@@ -6,7 +6,7 @@ the words left by the one before it, and both its matches and what lies between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -29,8 +29,7 @@ def _o200k(digits: str, contractions: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class PreTokenizer:
+class PreTokenizer(Struct, frozen=True):
     """patterns: see above. nfc: compose characters first. ignore_merges: a word that is a piece is
     taken whole. add_bos: whether a text begins with bos where the file does not say."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True)
-class SpecialTokens:
+class SpecialTokens(Struct, frozen=True):
     """Ids with a role. A role without a token is None.
 
     eos_ids: every id that ends an answer, the main one first. prefix_ids, suffix_ids: put round

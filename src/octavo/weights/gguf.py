@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from octavo.errors import FormatError
 from octavo.weights.mapping import map_file
@@ -48,8 +49,7 @@ class GgufMetadata(Mapping[str, Any]):
         return len(self._index)
 
 
-@dataclass(frozen=True)
-class GgufFile:
+class GgufFile(Struct, frozen=True):
     """One file: a whole model, or one part of a model that is split."""
 
     path: Path

@@ -4,9 +4,10 @@ numbers exactly and takes more memory."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from math import prod
+
+from msgspec import Struct
 
 from octavo.weights.scheme import SCHEMES, SCHEMES_BY_TYPE, Scheme
 from octavo.weights.tensor import Tensor
@@ -42,8 +43,7 @@ def kept_bytes(tensor: Tensor) -> int:
     return count * _native.packed_bytes(tensor.scheme.ggml_type, rows, columns)
 
 
-@dataclass(frozen=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """Matrices of one type that are kept in another form, and the bytes that this costs."""
 
     scheme: Scheme

@@ -9,9 +9,9 @@ that GGUF adds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
+from octavo.records import replace
 from octavo.weights.encoder_names import (
     BERT_LAYER,
     BERT_TOP,

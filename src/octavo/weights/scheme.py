@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(Struct, frozen=True):
     """block_elems elements take block_bytes bytes, along the innermost dimension.
 
     native: a backend may compute with it; otherwise it is known by name only. In which form is in

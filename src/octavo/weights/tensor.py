@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from octavo.errors import UnsupportedError
@@ -141,8 +142,7 @@ class DerivedTensor(Tensor):
         ]
 
 
-@dataclass(frozen=True)
-class _RowsOf:
+class _RowsOf(Struct, frozen=True):
     """Rows of a tensor, every step-th; in another shape, where one is given."""
 
     whole: Tensor
@@ -168,8 +168,7 @@ class _RowsOf:
         return np.ascontiguousarray(rows).reshape(-1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Reordered:
+class _Reordered(Struct, frozen=True, eq=False):
     """The rows of a tensor in another order."""
 
     whole: Tensor
@@ -272,8 +271,7 @@ class StackedTensor(DerivedTensor):
         return self.parts
 
 
-@dataclass(frozen=True)
-class _Stack:
+class _Stack(Struct, frozen=True):
     """Tensors one after the other."""
 
     parts: tuple[Tensor, ...]
@@ -310,8 +308,7 @@ def _address(array: NDArray[np.uint8]) -> int:
     return address
 
 
-@dataclass
-class Checkpoint:
+class Checkpoint(Struct):
     """A model on disk. `tensors` is keyed by canonical names, which are GGUF's names
     ("token_embd.weight", "blk.0.attn_q.weight"); a Hugging Face folder is mapped to them.
 

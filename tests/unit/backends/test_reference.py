@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from octavo.decoding import SamplingParams, SamplingRow, build_batch
 from octavo.errors import BackendError, UnsupportedError
 from octavo.graph import Graph
 from octavo.models import ModelConfig, build_graph, config_from
+from octavo.records import replace
 from octavo.weights import SCHEMES, Checkpoint, Tensor, open_checkpoint
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny" / "llama"

@@ -165,7 +165,7 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     whole = run(logits, rows)
     for threads in (2, 4):
         parallel = run(logits, rows, threads=threads)
-        for name in vars(whole):
+        for name in whole.__struct_fields__:
             assert np.array_equal(getattr(whole, name), getattr(parallel, name)), name
     for r in range(30):
         alone = run(logits[r : r + 1], [rows[r]])

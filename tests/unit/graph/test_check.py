@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from octavo.graph import (
     Value,
     check_graph,
 )
+from octavo.records import replace
 
 WRITE = KvWriteAttrs(layer=0, num_kv_heads=2, head_dim=8)
 ATTEND = AttentionAttrs(layer=0, num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3)

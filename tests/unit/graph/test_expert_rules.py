@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from octavo.errors import GraphError
 from octavo.graph import ExpertsAttrs, GraphBuilder, RouteAttrs, Value
+from octavo.records import replace
 
 GROUPED = RouteAttrs(2, num_groups=4, top_groups=2)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from octavo.errors import GraphError
@@ -17,6 +15,7 @@ from octavo.graph import (
     Value,
     check_graph,
 )
+from octavo.records import replace
 
 WRITE = LatentWriteAttrs(layer=0, latent_dim=8, rope_dim=4)
 ATTEND = LatentAttentionAttrs(layer=0, num_heads=2, latent_dim=8, rope_dim=4, scale=0.3)

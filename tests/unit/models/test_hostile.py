@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from octavo.backends.testing import float_tensor
 from octavo.errors import ModelError
 from octavo.models import build_graph, config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import Checkpoint, open_checkpoint
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"

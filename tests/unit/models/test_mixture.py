@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from octavo.errors import FormatError
 from octavo.models import config_from, fit_tensors
+from octavo.records import replace
 from octavo.weights import Checkpoint, dequantize, open_checkpoint
 from octavo.weights.tensor import Tensor, float32_tensor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from octavo.errors import FormatError
 from octavo.models import config_from
+from octavo.records import replace
 from octavo.weights import open_checkpoint
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "encoders" / "nomic-bert"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from octavo.backends.testing import float_tensor
 from octavo.errors import FormatError, UnsupportedError
 from octavo.graph import Op
 from octavo.models import ModelConfig, build_graph, config_from
+from octavo.records import replace
 from octavo.weights import Tensor, open_checkpoint
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"

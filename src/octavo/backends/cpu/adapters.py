@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from octavo._native import Executor
@@ -35,8 +35,7 @@ def most_places(regions: Iterable[Region]) -> int:
     return max((len(r.weights) for r in regions if isinstance(r, LowRankRegion)), default=1)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A matrix that adapters may change; order: that of its columns, None where it is natural."""
 
     matrix: int

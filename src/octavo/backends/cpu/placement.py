@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from octavo.backends.cpu.regions import Region, Slot
 
 
-@dataclass
-class _Block:
+class _Block(Struct):
     """Memory of one slot, or of several that take it over in place. Lifetime in region numbers,
     both ends included."""
 
@@ -19,8 +19,7 @@ class _Block:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """offsets: bytes from the arena's start, by slot."""
 
     offsets: dict[Slot, int]

@@ -6,10 +6,10 @@ slots; `placement.py` gives slots their memory, `emit.py` turns regions into ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from octavo.graph.graph import Value
@@ -23,16 +23,14 @@ GateKind = Literal["silu", "gelu", "gelu_erf"]
 RowKind = Literal["tokens", "logits"]
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A value in one form. Equal when both are the same. "scratch" is memory for one region."""
 
     value: Value
     form: Form
 
 
-@dataclass
-class Region:
+class Region(Struct):
     """reads and writes decide lifetimes. in_place: a written slot may take over a read one's
     memory, element by element."""
 
@@ -47,7 +45,6 @@ class Region:
         return []
 
 
-@dataclass
 class EmbedRegion(Region):
     """by: what chooses a token's row: its id, its position + offset, or its type."""
 
@@ -61,7 +58,6 @@ class EmbedRegion(Region):
         return [self.out]
 
 
-@dataclass
 class AnglesRegion(Region):
     """cos and sin of every position, once a step; shared by all layers of one kind."""
 
@@ -73,7 +69,6 @@ class AnglesRegion(Region):
         return [self.out]
 
 
-@dataclass
 class NormRegion(Region):
     """centred: a layer norm, with a bias perhaps; else an RMS norm."""
 
@@ -93,7 +88,6 @@ class NormRegion(Region):
         return self.outs
 
 
-@dataclass
 class QuantizeRegion(Region):
     """order: element i of a row is element order[i] of the source's; None: as they are."""
 
@@ -109,8 +103,7 @@ class QuantizeRegion(Region):
         return [self.out]
 
 
-@dataclass
-class Product:
+class Product(Struct):
     """One matrix of a LinearRegion. out None: straight into the logits."""
 
     weight: Value
@@ -119,7 +112,6 @@ class Product:
     residual: Slot | None = None
 
 
-@dataclass
 class LinearRegion(Region):
     """Products that read one input, such as q, k and v."""
 
@@ -141,7 +133,6 @@ class LinearRegion(Region):
         ]
 
 
-@dataclass
 class LowRankRegion(Region):
     """x A^T of the rows that have an adapter, for products that read x: the region after it adds
     the rest to them. Keeps its results to itself."""
@@ -154,7 +145,6 @@ class LowRankRegion(Region):
         return [self.source]
 
 
-@dataclass
 class GatedRegion(Region):
     """activation(x gate^T) * (x up^T), quantized where the next product wants it."""
 
@@ -174,8 +164,7 @@ class GatedRegion(Region):
         return self.outs
 
 
-@dataclass
-class HeadChain:
+class HeadChain(Struct):
     """What happens to the heads of one projection, in place: norm, then rotation."""
 
     slot: Slot
@@ -183,7 +172,6 @@ class HeadChain:
     norm: Value | None = None
 
 
-@dataclass
 class HeadsRegion(Region):
     """Head norms, rotation and the cache write, in place on the projections' outputs."""
 
@@ -203,7 +191,6 @@ class HeadsRegion(Region):
         return [*chains, *(s for s in (self.v, self.angles) if s)]
 
 
-@dataclass
 class AttentionRegion(Region):
     source: Slot
     sinks: Value | None
@@ -222,7 +209,6 @@ class AttentionRegion(Region):
         return self.outs
 
 
-@dataclass
 class HeadLinearRegion(Region):
     """Each head of the rows by its own rows of one matrix."""
 
@@ -239,7 +225,6 @@ class HeadLinearRegion(Region):
         return [self.out]
 
 
-@dataclass
 class LatentWriteRegion(Region):
     latent: Slot
     key: Slot
@@ -249,7 +234,6 @@ class LatentWriteRegion(Region):
         return [self.latent, self.key]
 
 
-@dataclass
 class LatentAttentionRegion(Region):
     q: Slot
     q_rope: Slot
@@ -265,7 +249,6 @@ class LatentAttentionRegion(Region):
         return [self.out]
 
 
-@dataclass
 class ElementwiseRegion(Region):
     """out None: in place on the logits."""
 
@@ -286,7 +269,6 @@ class ElementwiseRegion(Region):
         return [(self.out, s) for s in self.reads()] if self.out else []
 
 
-@dataclass
 class RouteRegion(Region):
     rows: RowKind
     source: Slot
@@ -301,7 +283,6 @@ class RouteRegion(Region):
         return [self.out]
 
 
-@dataclass
 class ExpertsRegion(Region):
     """weights: gate, up and down of all experts; biases likewise. order: [E, D], the elements of a
     float row that are an expert's columns, which it quantizes itself. A few native instructions,
@@ -341,7 +322,6 @@ class ExpertsRegion(Region):
         return [(self.out, self.residual)] if self.residual else []
 
 
-@dataclass
 class GateRowsRegion(Region):
     """source * sigmoid(gate), one gate a row."""
 
@@ -360,7 +340,6 @@ class GateRowsRegion(Region):
         return [(self.out, self.source)]
 
 
-@dataclass
 class SelectRegion(Region):
     source: Slot
     out: Slot
@@ -372,7 +351,6 @@ class SelectRegion(Region):
         return [self.out]
 
 
-@dataclass
 class MeanRegion(Region):
     """For each logit row, the mean row of its sequence."""
 
@@ -386,7 +364,6 @@ class MeanRegion(Region):
         return [self.out]
 
 
-@dataclass
 class OutputRegion(Region):
     """Copies a float slot to the logits, for graphs that do not end in a product."""
 

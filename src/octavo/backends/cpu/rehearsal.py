@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from octavo import _native
 from octavo.backends.base import Rehearsal, Step
@@ -22,8 +23,7 @@ MOST_FOOTPRINT = 1 << 29
 """Bytes of stand-ins; beyond the caches, and little beside a large model."""
 
 
-@dataclass(frozen=True)
-class ExpertShape:
+class ExpertShape(Struct, frozen=True):
     """A product of a mixture: so many matrices beside each other, of which each row meets
     `chosen`."""
 

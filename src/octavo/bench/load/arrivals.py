@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from octavo.errors import FormatError
+from octavo.records import replace
 
 MAX_TRACE_LINE = 16 * 2**20
 """Bytes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 
@@ -15,6 +14,7 @@ from octavo.bench.load.prompts import Prompt, PromptMix
 from octavo.bench.load.results import LoadResult, RequestRecord, Slo
 from octavo.bench.load.wire import Wire
 from octavo.errors import OctavoError
+from octavo.records import replace
 
 Load = ClosedLoop | OpenLoop | Trace
 

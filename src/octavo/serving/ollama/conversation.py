@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 from octavo.decoding import SamplingParams
 from octavo.engine.types import Request
 from octavo.parsing import PlainParser
+from octavo.records import replace
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.conversation import Conversation, Tool, reply_to
 from octavo.serving.errors import invalid

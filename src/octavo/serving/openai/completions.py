@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from octavo.engine.types import Delta, Request, TokenLogprobs
+from octavo.records import replace
 from octavo.serving.context import Serving, off_loop
 from octavo.serving.errors import invalid
 from octavo.serving.generation import Choice, Generation, collect, new_id
