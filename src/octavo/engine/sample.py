@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 REPEATED = "repetition_detected"
 
 
-class RequestState(Struct, eq=False):
+class RequestState(Struct, eq=False, weakref=True):
     """A request in the engine. `num_live` samples are not finished yet."""
 
     request: Request
