@@ -17,7 +17,7 @@ def _byte_alphabet() -> dict[str, int]:
     """GPT-2's map from printable characters to bytes: printable Latin-1 stands for itself, the
     others follow from U+0100 on, in order."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(plain)]
+    others = sorted({*range(256)}.difference(plain))
     alphabet = {chr(byte): byte for byte in plain}
     return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from octavo.backends.cpu.lower import lower
 from octavo.backends.cpu.packing import pack_weights
 from octavo.backends.cpu.placement import Placement, place
 from octavo.backends.cpu.regions import ExpertsRegion, Region, Slot
-from octavo.backends.cpu.rehearsal import MOST_FOOTPRINT, CpuRehearsal, ExpertShape
 from octavo.errors import BackendError
 from octavo.graph.graph import Graph, Node, Value
 from octavo.graph.ops import KvWriteAttrs, LatentWriteAttrs, Op
@@ -26,6 +26,9 @@ from octavo.models.config import ModelConfig
 from octavo.weights import dequantize
 from octavo.weights.kept import expansions, is_kept_as_floats
 from octavo.weights.tensor import Checkpoint, GroupedTensor, Tensor
+
+if TYPE_CHECKING:
+    from octavo.backends.cpu.rehearsal import CpuRehearsal, ExpertShape
 
 BLOCK_TOKENS = 32
 """Tokens of a KV block; the attention kernels are written for it."""
@@ -66,6 +69,8 @@ class CpuBackend(Backend):
     ) -> CpuRehearsal:
         compilation = self._compilation(graph, checkpoint, options)
         executable = compilation.executable(config, compilation.stand_in())
+        from octavo.backends.cpu.rehearsal import CpuRehearsal
+
         return CpuRehearsal(executable, compilation.expert_shapes())
 
     def _compilation(
@@ -183,6 +188,8 @@ class _Compilation:
         ]
 
     def _expert_shape(self, weight: Value, experts: int, chosen: int) -> ExpertShape:
+        from octavo.backends.cpu.rehearsal import ExpertShape
+
         tensor = self._tensor(weight)
         n, k = tensor.shape
         return ExpertShape(tensor.scheme.ggml_type, n, k, self.as_float, experts, chosen)
@@ -216,6 +223,8 @@ class _Compilation:
     def stand_in(self) -> Executor:
         """The program without the weights: something of their size, at most half of what memory
         is free."""
+        from octavo.backends.cpu.rehearsal import MOST_FOOTPRINT
+
         footprint = min(MOST_FOOTPRINT, machine.memory().available // 2)
         self.executor.stand_in_weights(footprint)
         return self._emit()
