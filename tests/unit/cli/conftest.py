@@ -109,5 +109,5 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     from octavo.cli.session import Session
 
     fake = FakeEngine()
-    monkeypatch.setattr(Session, "open", classmethod(lambda cls, model, choices: cls(fake)))
+    monkeypatch.setattr(Session, "open", classmethod(lambda cls, *_, **__: cls(fake)))
     return fake

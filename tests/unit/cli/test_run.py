@@ -155,7 +155,7 @@ def test_interrupt_stops_the_answer_and_leaves_nothing_behind(engine):
 
 
 def test_error_is_one_line_and_a_hint(monkeypatch: pytest.MonkeyPatch):
-    def fail(cls: type, model: str, choices: object) -> None:
+    def fail(cls: type, model: str, choices: object, chats: bool) -> None:
         raise ModelNotFoundError(f"no model {model!r}")
 
     monkeypatch.setattr(Session, "open", classmethod(fail))
