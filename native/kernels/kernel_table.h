@@ -117,6 +117,13 @@ struct PairArgs {
   void* context;
 };
 
+// A group of 32 to quantize, and where to.
+struct GroupPlace {
+  const float* x;
+  int8_t* q;
+  QuantizedRows::Terms* terms;
+};
+
 struct KernelTable {
   const char* isa;
   int quant_rows;      // most activation rows of a quantized tile
@@ -133,10 +140,8 @@ struct KernelTable {
   ExpandedKernels (*expanded)(SourceType source, int64_t rows) = nullptr;
   // Quantizes one group of 32.
   void (*quantize_group)(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-  // The same for `groups` adjacent ones of a row, whose results lie `stride` bytes apart; null: one
-  // at a time is best.
-  void (*quantize_run)(const float* x, int64_t groups, uint8_t* q, uint8_t* terms,
-                       size_t stride) = nullptr;
+  // Four at once, any of which may be the same; null: one at a time is best.
+  void (*quantize_four)(const GroupPlace (&groups)[4]) = nullptr;
   // Sets that multiply in bf16: whole products (null: the tiles above), two at once, a row's groups
   // of 32 as they read them (`stride` bytes apart), 16 columns of a tile's rows likewise, what a
   // panel has behind its groups (PanelMatrix::for_bf16), and the writing of that.

@@ -14,7 +14,7 @@ constexpr int kStreamRowsAvx512 = 4;
 
 FloatTileKernel float_kernel_avx512(PanelLayout layout, int rows);
 void quantize_group_avx512(const float* x, int8_t* q, QuantizedRows::Terms* terms);
-void quantize_run_avx512(const float* x, int64_t groups, uint8_t* q, uint8_t* terms, size_t stride);
+void quantize_four_avx512(const GroupPlace (&groups)[4]);
 // Of up to kStreamRowsAvx512 rows.
 StreamKernel stream_kernel_avx512(SourceType source, int rows, int64_t panels);
 // Of wide formats. Without AVX-512 VBMI, which looks codes up, they are those of 256 bits.

@@ -153,6 +153,32 @@ struct QuantProduct : ProductArgs {
   }
 };
 
+// Quantizes groups, four at a time where that is best.
+class GroupQuantizer {
+ public:
+  explicit GroupQuantizer(const KernelTable& table) : table_(table) {}
+  GroupQuantizer(const GroupQuantizer&) = delete;
+  GroupQuantizer& operator=(const GroupQuantizer&) = delete;
+  ~GroupQuantizer() {
+    if (count_ == 0) return;
+    std::fill(waiting_ + count_, waiting_ + 4, waiting_[count_ - 1]);
+    table_.quantize_four(waiting_);
+  }
+
+  void add(const GroupPlace& group) {
+    if (table_.quantize_four == nullptr) {
+      return table_.quantize_group(group.x, group.q, group.terms);
+    }
+    waiting_[count_] = group;
+    if (++count_ == 4) table_.quantize_four(waiting_), count_ = 0;
+  }
+
+ private:
+  const KernelTable& table_;
+  GroupPlace waiting_[4];
+  int count_ = 0;
+};
+
 // quantize_groups, to bf16.
 void round_groups(const float* x, const QuantizedRows& out, int64_t row, int64_t group_begin,
                   int64_t group_end) {
@@ -225,31 +251,36 @@ void linear_f32(const PanelMatrix& matrix, const float* x, int64_t ldx, int64_t 
   }
 }
 
+void quantize_rows(const float* x, int64_t ldx, QuantizedRows& out, int64_t row, int64_t rows,
+                   int64_t group_begin, int64_t group_end) {
+  if (group_begin >= group_end) return;
+  if (out.bf16) {
+    for (int64_t r = 0; r < rows; ++r) {
+      round_groups(x + r * ldx, out, row + r, group_begin, group_end);
+    }
+    return;
+  }
+  GroupQuantizer quantizer(kernels());
+  const size_t stride = out.group_stride();
+  const int64_t whole = std::min(group_end, out.k / kGroup);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = x + r * ldx;
+    auto* q = reinterpret_cast<uint8_t*>(out.q(row + r, group_begin));
+    auto* terms = reinterpret_cast<uint8_t*>(out.terms(row + r, group_begin));
+    for (int64_t g = group_begin; g < whole; ++g, q += stride, terms += stride) {
+      quantizer.add({from + g * kGroup, reinterpret_cast<int8_t*>(q),
+                     reinterpret_cast<QuantizedRows::Terms*>(terms)});
+    }
+    if (whole == group_end) continue;
+    float padded[kGroup] = {};
+    std::copy(from + whole * kGroup, from + out.k, padded);
+    kernels().quantize_group(padded, out.q(row + r, whole), out.terms(row + r, whole));
+  }
+}
+
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end) {
-  if (group_begin >= group_end) return;
-  if (out.bf16) return round_groups(x, out, row, group_begin, group_end);
-  const KernelTable& table = kernels();
-  const size_t stride = out.group_stride();
-  auto* q = reinterpret_cast<uint8_t*>(out.q(row, group_begin));
-  auto* terms = reinterpret_cast<uint8_t*>(out.terms(row, group_begin));
-  const auto one = [&](const float* source) {
-    table.quantize_group(source, reinterpret_cast<int8_t*>(q),
-                         reinterpret_cast<QuantizedRows::Terms*>(terms));
-    q += stride, terms += stride;
-  };
-  const int64_t whole = std::min(group_end, out.k / kGroup);
-  int64_t g = group_begin;
-  if (table.quantize_run != nullptr && g < whole) {
-    table.quantize_run(x + g * kGroup, whole - g, q, terms, stride);
-    q += static_cast<size_t>(whole - g) * stride, terms += static_cast<size_t>(whole - g) * stride;
-    g = whole;
-  }
-  for (; g < whole; ++g) one(x + g * kGroup);
-  if (g == group_end) return;
-  float padded[kGroup] = {};
-  std::copy(x + g * kGroup, x + out.k, padded);
-  one(padded);
+  quantize_rows(x, 0, out, row, 1, group_begin, group_end);
 }
 
 void QuantizedRows::copy_row(int64_t to, const QuantizedRows& from, int64_t row) const {

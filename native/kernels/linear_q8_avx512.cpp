@@ -153,6 +153,7 @@ struct Tile {
     const uint8_t* q = a.q;
     const uint8_t* terms = a.terms;
     const uint8_t* group = a.panel;
+    [[maybe_unused]] const uint8_t* ahead = a.ahead;
     for (int64_t super = 0; super < a.groups; super += F::kSuper) {
       const uint8_t* head = group;
       if constexpr (P > 1 && View::kHead > 0) {
@@ -173,7 +174,9 @@ struct Tile {
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) {
           const uint8_t* at = group + p * a.panel_bytes;
-          if constexpr (P == 1) {
+          if constexpr (P == 1 && View::kPrefetched == 0) {
+            if (ahead != nullptr) ahead = ask_for(ahead, a.ahead_bytes);
+          } else if constexpr (P == 1) {
             ask_ahead(at);
           } else {
             ask_for_stream<View::kPrefetched>(a, p, group);
@@ -218,6 +221,14 @@ struct Tile {
         _mm_prefetch(reinterpret_cast<const char*>(line + b), _MM_HINT_T0);
       }
     }
+  }
+
+  // Asks the second-level cache for `bytes` that are to be unpacked; returns their end.
+  static OCTAVO_INLINE const uint8_t* ask_for(const uint8_t* at, size_t bytes) {
+    for (size_t b = 0; b < bytes; b += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(at + b), _MM_HINT_T1);
+    }
+    return at + bytes;
   }
 
   // Asks memory for what lies ahead of a group.
@@ -340,7 +351,7 @@ const KernelTable& avx512_kernels() {
       .floats = float_kernel_avx512,
       .expanded = expanded_kernels,
       .quantize_group = quantize_group_avx512,
-      .quantize_run = quantize_run_avx512,
+      .quantize_four = quantize_four_avx512,
       .int8_loop = int8_loop_avx512,
       .read_loop = read_loop_avx512,
       .read_near_loop = read_near_loop_avx512,

@@ -182,6 +182,10 @@ struct QuantizedRows {
 void quantize_groups(const float* x, QuantizedRows& out, int64_t row, int64_t group_begin,
                      int64_t group_end);
 
+// The same groups of `rows` rows; of row i, x + i * ldx points at the first element.
+void quantize_rows(const float* x, int64_t ldx, QuantizedRows& out, int64_t row, int64_t rows,
+                   int64_t group_begin, int64_t group_end);
+
 // Where panels of some size begin; null: nowhere. What a thread will read after a product: memory
 // is asked for its beginning before the product ends.
 struct PanelStream {

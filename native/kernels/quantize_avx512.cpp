@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -41,59 +40,17 @@ struct Sum {
   __m128i operator()(__m128i a, __m128i b) const { return _mm_add_epi32(a, b); }
 };
 
-// set_terms for N groups: lane i of each argument is group i's.
-template <int N>
-inline void store_terms(__m128 scale, __m128i first, __m128i sum, uint8_t* at, size_t stride) {
+// set_terms for four groups: lane i of each argument is group i's.
+inline void store_terms(__m128 scale, __m128i first, __m128i sum, const GroupPlace (&groups)[4]) {
   const __m128 scaled = _mm_mul_ps(scale, _mm_cvtepi32_ps(sum));
   const __m128i zero = _mm_setzero_si128();
   __m128 rows[4] = {scale, scaled, _mm_castsi128_ps(_mm_sub_epi32(zero, sum)),
                     _mm_castsi128_ps(_mm_sub_epi32(zero, first))};
   _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
 #pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) {
-    _mm_storeu_ps(reinterpret_cast<float*>(at + static_cast<size_t>(i) * stride), rows[i]);
-  }
-}
-
-// N adjacent groups at once: it is the latency of a group's sums that takes the time.
-template <int N>
-void quantize_some(const float* x, uint8_t* q, uint8_t* terms, size_t stride) {
-  __m512 low[4];
-  __m512 high[4];
-  __m512i largest[4];
-#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const float* group = x + std::min(i, N - 1) * kGroup;
-    low[i] = _mm512_loadu_ps(group);
-    high[i] = _mm512_loadu_ps(group + 16);
-    largest[i] = _mm512_max_epu32(magnitude(low[i]), magnitude(high[i]));
+    _mm_storeu_ps(reinterpret_cast<float*>(groups[i].terms), rows[i]);
   }
-  const __m128 amax = _mm_castsi128_ps(reduce_four(largest, Largest()));
-  const __m128 most = _mm_set1_ps(std::numeric_limits<float>::max());
-  const __mmask8 usable = _mm_cmp_ps_mask(amax, _mm_set1_ps(1e-30f), _CMP_GT_OQ) &
-                          _mm_cmp_ps_mask(amax, most, _CMP_LE_OQ);
-  if (usable != 0xf) {  // zeros, or what is not finite
-    for (size_t i = 0; i < N; ++i) {
-      quantize_group_avx512(x + i * kGroup, reinterpret_cast<int8_t*>(q + i * stride),
-                            reinterpret_cast<Terms*>(terms + i * stride));
-    }
-    return;
-  }
-  const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(127.0f), amax));
-  __m512i firsts[4];
-  __m512i sums[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const __m512 factor = _mm512_permutexvar_ps(_mm512_set1_epi32(i), inverse);
-    firsts[i] = _mm512_cvtps_epi32(_mm512_mul_ps(low[i], factor));
-    const __m512i rest = _mm512_cvtps_epi32(_mm512_mul_ps(high[i], factor));
-    sums[i] = _mm512_add_epi32(firsts[i], rest);
-    if (i < N) {
-      store_bytes(firsts[i], rest, reinterpret_cast<int8_t*>(q + static_cast<size_t>(i) * stride));
-    }
-  }
-  store_terms<N>(_mm_mul_ps(amax, _mm_set1_ps(1.0f / 127.0f)), reduce_four(firsts, Sum()),
-                 reduce_four(sums, Sum()), terms, stride);
 }
 
 }  // namespace
@@ -116,14 +73,38 @@ void quantize_group_avx512(const float* x, int8_t* q, Terms* terms) {
   set_terms(amax, first, _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)), terms);
 }
 
-void quantize_run_avx512(const float* x, int64_t groups, uint8_t* q, uint8_t* terms,
-                         size_t stride) {
-  for (; groups >= 4; groups -= 4, x += 4 * kGroup, q += 4 * stride, terms += 4 * stride) {
-    quantize_some<4>(x, q, terms, stride);
+// It is the latency of a group's sums that takes the time: four of them take as long as one.
+void quantize_four_avx512(const GroupPlace (&groups)[4]) {
+  __m512 low[4];
+  __m512 high[4];
+  __m512i largest[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    low[i] = _mm512_loadu_ps(groups[i].x);
+    high[i] = _mm512_loadu_ps(groups[i].x + 16);
+    largest[i] = _mm512_max_epu32(magnitude(low[i]), magnitude(high[i]));
   }
-  if (groups == 3) quantize_some<3>(x, q, terms, stride);
-  if (groups == 2) quantize_some<2>(x, q, terms, stride);
-  if (groups == 1) quantize_some<1>(x, q, terms, stride);
+  const __m128 amax = _mm_castsi128_ps(reduce_four(largest, Largest()));
+  const __m128 most = _mm_set1_ps(std::numeric_limits<float>::max());
+  const __mmask8 usable = _mm_cmp_ps_mask(amax, _mm_set1_ps(1e-30f), _CMP_GT_OQ) &
+                          _mm_cmp_ps_mask(amax, most, _CMP_LE_OQ);
+  if (usable != 0xf) {  // zeros, or what is not finite
+    for (const GroupPlace& group : groups) quantize_group_avx512(group.x, group.q, group.terms);
+    return;
+  }
+  const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(127.0f), amax));
+  __m512i firsts[4];
+  __m512i sums[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 factor = _mm512_permutexvar_ps(_mm512_set1_epi32(i), inverse);
+    firsts[i] = _mm512_cvtps_epi32(_mm512_mul_ps(low[i], factor));
+    const __m512i rest = _mm512_cvtps_epi32(_mm512_mul_ps(high[i], factor));
+    sums[i] = _mm512_add_epi32(firsts[i], rest);
+    store_bytes(firsts[i], rest, groups[i].q);
+  }
+  store_terms(_mm_mul_ps(amax, _mm_set1_ps(1.0f / 127.0f)), reduce_four(firsts, Sum()),
+              reduce_four(sums, Sum()), groups);
 }
 
 }  // namespace octavo

@@ -301,10 +301,8 @@ class Attend : public Instruction {
     QuantizedRows& q8 = ctx.buffer(s_.out_q8).q8;
     const int64_t width = static_cast<int64_t>(t.group) * t.head_dim;
     const int64_t column = kv_head * width;
-    for (int32_t r = 0; r < t.num_tokens; ++r) {
-      quantize_groups(t.out + r * t.ldo - column, q8, piece.token + r, column / kGroup,
-                      (column + width) / kGroup);
-    }
+    quantize_rows(t.out - column, t.ldo, q8, piece.token, t.num_tokens, column / kGroup,
+                  (column + width) / kGroup);
   }
 
   AttentionSpec s_;

@@ -9,6 +9,8 @@ namespace {
 // unless there would be fewer items than these.
 constexpr size_t kMostStreamBytes = 256 << 10;
 constexpr size_t kStreamItems = 32;
+// Rows whose results are finished at a time.
+constexpr int64_t kFinishRows = 8;
 // Panels of each matrix in an item of many rows in bf16.
 constexpr size_t kBf16PairPanels = 8;
 
@@ -127,20 +129,26 @@ class Gated : public Instruction {
     add_bias(s_.up_bias, c, n, u, ld, rows);
     add_adapters(ctx, s_.rows, 0, s_.gate, begin, end, g, ld);
     add_adapters(ctx, s_.rows, 1, s_.up, begin, end, u, ld);
-    for (int64_t r = 0; r < rows; ++r) finish_row(ctx, g + r * ld, u + r * ld, from + r, c, n);
+    for (int64_t r = 0; r < rows; r += kFinishRows) {
+      const int64_t count = std::min(kFinishRows, rows - r);
+      finish(ctx, g + r * ld, u + r * ld, ld, from + r, count, c, n);
+    }
   }
 
-  void finish_row(RunContext& ctx, float* g, const float* u, int64_t row, int64_t column,
-                  int64_t n) {
-    activate(ctx, g, u, n);
+  // Results of `rows` rows, which stay in the first-level cache: activated, and kept or quantized.
+  void finish(RunContext& ctx, float* g, const float* u, int64_t ld, int64_t row, int64_t rows,
+              int64_t column, int64_t n) {
+    for (int64_t r = 0; r < rows; ++r) activate(ctx, g + r * ld, u + r * ld, n);
     if (s_.out_f32 >= 0) {
       Buffer& out = ctx.buffer(s_.out_f32);
-      std::copy(g, g + n, out.f32 + row * out.width + column);
+      for (int64_t r = 0; r < rows; ++r) {
+        std::copy_n(g + r * ld, n, out.f32 + (row + r) * out.width + column);
+      }
     }
     if (s_.out_q8 >= 0) {
-      // quantize_groups counts groups from the row's first element.
-      quantize_groups(g - column, ctx.buffer(s_.out_q8).q8, row, column / kGroup,
-                      (column + n + kGroup - 1) / kGroup);
+      // Groups are counted from a row's first element.
+      quantize_rows(g - column, ld, ctx.buffer(s_.out_q8).q8, row, rows, column / kGroup,
+                    (column + n + kGroup - 1) / kGroup);
     }
   }
 

@@ -42,11 +42,8 @@ class HeadLinear : public Instruction {
                       linear_f32(w, x, in.width, 0, rows, begin, end, out, ldo);
                     });
     }
-    const QuantizedRows q = QuantizedRows::in(scratch.tile, rows, w.k, ctx.products);
-    for (int64_t r = 0; r < rows; ++r) {
-      QuantizedRows out = q;
-      quantize_groups(x + r * in.width, out, r, 0, q.groups);
-    }
+    QuantizedRows q = QuantizedRows::in(scratch.tile, rows, w.k, ctx.products);
+    quantize_rows(x, in.width, q, 0, rows, 0, q.groups);
     float* rest = scratch.tile + QuantizedRows::bytes(rows, w.k, ctx.products) / sizeof(float);
     finish(ctx, rest, head, first, rows, [&](auto begin, auto end, float* out, int64_t ldo) {
       linear_q8(w, q, 0, rows, begin, end, out, ldo);
