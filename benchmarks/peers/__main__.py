@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.peers.ik_llama_cpp import IkLlamaCpp, find
 from benchmarks.peers.llama_cpp import LlamaCpp, find_or_build
 from benchmarks.peers.octavo import Octavo
 from benchmarks.peers.openvino import openvino
@@ -74,8 +75,13 @@ def _llama_cpp(model: Path, options: argparse.Namespace) -> Peer:
     return LlamaCpp(model, options.threads, find_or_build(options.cache, options.llama_bin))
 
 
+def _ik_llama_cpp(model: Path, options: argparse.Namespace) -> Peer:
+    return IkLlamaCpp(model, options.threads, find(options.ik_llama_bin))
+
+
 RIVALS: dict[str, Callable[[Path, argparse.Namespace], Peer | None]] = {
     "llama.cpp": _llama_cpp,
+    "ik_llama.cpp": _ik_llama_cpp,
     "vllm": lambda model, o: vllm(model, o.threads, o.cache, o.vllm_python),
     "openvino": lambda model, o: openvino(model, o.threads, o.cache, o.openvino_python),
 }
@@ -108,6 +114,7 @@ def _options() -> argparse.Namespace:
         help="Octavo's --max-num-mixed-tokens; 512 is best where only tokens/s count",
     )
     parser.add_argument("--llama-bin", type=Path, help="a folder with llama-bench built already")
+    parser.add_argument("--ik-llama-bin", type=Path, help="a folder with ik_llama.cpp's")
     parser.add_argument("--vllm-python", type=Path, help="the Python that has vLLM installed")
     parser.add_argument("--openvino-python", type=Path, help="the Python that has OpenVINO GenAI")
     parser.add_argument("--build", action="store_true", help="only fetch and build llama.cpp")

@@ -6,10 +6,13 @@ import subprocess
 from typing import Any
 
 
-def run(command: list[Any]) -> str:
-    """Its standard output. A failure ends the comparison with the command and its last words."""
+def run(command: list[Any], *, stderr: bool = False) -> str:
+    """Its standard output, or what it says beside it.
+
+    A failure ends the comparison with the command and its last words.
+    """
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(words)}\nfailed:\n{done.stderr[-2000:]}")
-    return done.stdout
+    return done.stderr if stderr else done.stdout

@@ -30,6 +30,8 @@ class LlamaCpp:
 
     name = "llama.cpp"
     version = VERSION
+    flags: tuple[str, ...] = ()
+    """More arguments for llama-bench."""
 
     def __init__(self, model: Path, threads: int, binaries: Path) -> None:
         self._model, self._threads, self._binaries = model, threads, binaries
@@ -43,7 +45,7 @@ class LlamaCpp:
 
     def _one(self, task: Task) -> float:
         prompt, output = (task.input_len, 0) if task.output_len == 1 else (0, task.output_len - 1)
-        sizes = ["-p", prompt, "-n", output, "-t", self._threads, "-r", 1]
+        sizes = ["-p", prompt, "-n", output, "-t", self._threads, "-r", 1, *self.flags]
         command = [self._binaries / "llama-bench", "-m", self._model, *sizes, "-o", "json"]
         (result,) = json.loads(run(command))
         return float(result["avg_ts"])

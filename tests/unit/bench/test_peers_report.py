@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.peers import driven
 from benchmarks.peers.driven import Driven
+from benchmarks.peers.ik_llama_cpp import seconds_of
 from benchmarks.peers.peer import Task
 from benchmarks.peers.report import Line, table, write_json
 
@@ -64,3 +65,32 @@ def test_a_driver_is_asked_line_by_line(tmp_path: Path, monkeypatch: pytest.Monk
         assert peer.version == "7"
     finally:
         peer.close()
+
+
+_IK_TABLE = """
+main: n_kv_max = 6144, n_batch = 2048, flash_attn = 1, n_threads = 2, n_threads_batch = 2
+
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   128 |     64 |   32 |   6144 |    3.900 |  1050.26 |   11.300 |   181.24 |   15.200 |   404.21 |
+"""
+
+
+def test_ik_llama_cpp_says_how_long_a_run_took_in_a_table():
+    assert seconds_of(_IK_TABLE) == 15.2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "n_ctx_req = 6144 is greater than n_kv_max = 512 for pp = 128, tg = 64, pl = 32",
+        "\n".join(_IK_TABLE.splitlines()[:-1]),
+        _IK_TABLE + _IK_TABLE.splitlines()[-1],
+        _IK_TABLE.replace("T_PP s", "T_PP h"),
+    ],
+    ids=["nothing", "refused", "no run", "two runs", "other columns"],
+)
+def test_what_is_no_table_of_one_run_is_refused(text: str):
+    with pytest.raises(ValueError, match="expected a table of one run"):
+        seconds_of(text)
