@@ -5,6 +5,7 @@
 
 namespace octavo {
 
+void bind_text(nanobind::module_& m);       // text/bind.cpp: lists of strings
 void bind_gguf(nanobind::module_& m);       // gguf/bind.cpp: the GGUF reader, dequantization
 void bind_sampler(nanobind::module_& m);    // sampling/bind.cpp
 void bind_linear(nanobind::module_& m);     // kernels/bind.cpp: panels and products, for tests

@@ -15,6 +15,7 @@ NB_MODULE(_native, m) {
         "octavo: this processor lacks AVX2 or FMA; Octavo needs x86-64-v3 (2013 or newer)");
   }
 #endif
+  octavo::bind_text(m);
   octavo::bind_gguf(m);
   octavo::bind_sampler(m);
   octavo::bind_linear(m);

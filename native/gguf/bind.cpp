@@ -12,6 +12,7 @@
 #include "gguf/dequantize.h"
 #include "gguf/mapped_file.h"
 #include "gguf/reader.h"
+#include "text/texts.h"
 
 namespace nb = nanobind;
 
@@ -64,6 +65,30 @@ nb::object strings(const KeyValue& entry) {
   return result;
 }
 
+// The header of a mapped file; keeps the mapping alive for its views.
+struct GgufHeader {
+  std::shared_ptr<MappedFile> file;
+  gguf::Header header;
+};
+
+// The strings of an array in one allocation of their own, which outlives the file.
+Texts texts_of(const KeyValue& entry) {
+  if (!entry.is_array || entry.type != ValueType::kString) {
+    throw nb::value_error("expected an array of strings");
+  }
+  std::vector<std::string_view> views;
+  views.reserve(entry.count);
+  const uint8_t* at = entry.payload;
+  for (uint64_t i = 0; i < entry.count; ++i) views.push_back(gguf::next_string(at));
+  return Texts(views);
+}
+
+// Raises IndexError.
+const KeyValue& entry_at(const GgufHeader& self, size_t index) {
+  if (index >= self.header.metadata.size()) throw nb::index_error("GgufHeader: no such value");
+  return self.header.metadata[index];
+}
+
 nb::object value_of(const KeyValue& entry) {
   switch (entry.type) {
     case ValueType::kUint8:
@@ -92,12 +117,6 @@ nb::object value_of(const KeyValue& entry) {
       return strings(entry);
   }
 }
-
-// The header of a mapped file; keeps the mapping alive for its views.
-struct GgufHeader {
-  std::shared_ptr<MappedFile> file;
-  gguf::Header header;
-};
 
 gguf::BlockSizes block_sizes(const nb::dict& table) {
   gguf::BlockSizes sizes;
@@ -191,11 +210,12 @@ void bind_gguf(nb::module_& m) {
       .def("keys", &key_index, "Metadata key -> index for value().")
       .def(
           "value",
-          [](const GgufHeader& self, size_t index) {
-            if (index >= self.header.metadata.size()) throw nb::index_error("GgufHeader.value");
-            return value_of(self.header.metadata[index]);
-          },
+          [](const GgufHeader& self, size_t index) { return value_of(entry_at(self, index)); },
           nb::arg("index"), "One value: a scalar, str, list of str, or NumPy array.")
+      .def(
+          "texts",
+          [](const GgufHeader& self, size_t index) { return texts_of(entry_at(self, index)); },
+          nb::arg("index"), "One array of strings, as Texts.")
       .def("tensors", &tensor_list, "(name, shape, type, first byte, bytes) of each tensor.");
 
   m.def("dequantize", &expand, nb::arg("data"), nb::arg("ggml_type"), nb::arg("block_elems"),

@@ -1,9 +1,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
+#include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "bindings.h"
 #include "tokenizer/bpe.h"
@@ -30,14 +33,6 @@ std::string_view utf8_of(nb::handle text) {
   return {data, static_cast<size_t>(size)};
 }
 
-// Views of a list's strings; valid as long as the list holds them.
-std::vector<std::string_view> views_of(const nb::list& texts) {
-  std::vector<std::string_view> views;
-  views.reserve(texts.size());
-  for (nb::handle text : texts) views.push_back(utf8_of(text));
-  return views;
-}
-
 std::vector<int32_t> types_of(const Ints& types, size_t count) {
   if (types.shape(0) != count) {
     throw std::invalid_argument("tokenizer: pieces and types differ in length");
@@ -45,13 +40,14 @@ std::vector<int32_t> types_of(const Ints& types, size_t count) {
   return {types.data(), types.data() + count};
 }
 
-void init_spm(SpmEncoder* self, const nb::list& pieces, const Floats& scores, const Ints& types,
-              bool space_prefix, bool strip_right, int32_t unknown_id) {
-  if (scores.shape(0) != pieces.size()) {
+void init_spm(SpmEncoder* self, std::shared_ptr<Texts> pieces, const Floats& scores,
+              const Ints& types, bool space_prefix, bool strip_right, int32_t unknown_id) {
+  const size_t size = pieces->size();
+  if (scores.shape(0) != size) {
     throw std::invalid_argument("tokenizer: pieces and scores differ in length");
   }
-  new (self) SpmEncoder(views_of(pieces), {scores.data(), scores.data() + pieces.size()},
-                        types_of(types, pieces.size()), {space_prefix, strip_right, unknown_id});
+  new (self) SpmEncoder(std::move(pieces), {scores.data(), scores.data() + size},
+                        types_of(types, size), {space_prefix, strip_right, unknown_id});
 }
 
 std::vector<int32_t> encode_spm(const SpmEncoder& self, const nb::str& text, bool parse_special) {
@@ -60,10 +56,11 @@ std::vector<int32_t> encode_spm(const SpmEncoder& self, const nb::str& text, boo
   return self.encode(view, parse_special);
 }
 
-void init_bpe(BpeEncoder* self, const nb::list& pieces, const nb::list& merges, const Ints& types,
-              bool whole_words, int32_t unknown_id) {
-  new (self) BpeEncoder(views_of(pieces), views_of(merges), types_of(types, pieces.size()),
-                        {whole_words, unknown_id});
+void init_bpe(BpeEncoder* self, std::shared_ptr<Texts> pieces, const Texts& merges,
+              const Ints& types, bool whole_words, int32_t unknown_id) {
+  const size_t size = pieces->size();
+  new (self)
+      BpeEncoder(std::move(pieces), merges, types_of(types, size), {whole_words, unknown_id});
 }
 
 // The text's parts in order: strings, and ids of special pieces.

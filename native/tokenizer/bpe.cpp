@@ -2,40 +2,67 @@
 
 #include <algorithm>
 #include <queue>
+#include <string>
+#include <utility>
 
 namespace octavo {
+namespace {
 
-BpeEncoder::BpeEncoder(const std::vector<std::string_view>& pieces,
-                       const std::vector<std::string_view>& merges,
+constexpr size_t kAhead = 16;  // keys that are asked for before the first is looked at
+
+}  // namespace
+
+BpeEncoder::BpeEncoder(std::shared_ptr<const Texts> pieces, const Texts& merges,
                        const std::vector<int32_t>& types, Options options)
-    : pieces_(pieces),
+    : owner_(std::move(pieces)),
+      pieces_(*owner_),
       table_(pieces_, pieces_.size()),
       special_(pieces_, types),
       byte_ids_(byte_pieces(pieces_, types)),
       options_(options) {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const auto id = static_cast<int32_t>(i);
-    if (!pieces_[id].empty()) table_.insert(id);
-  }
+  insert_pieces();
   size_t capacity = 16;
-  while (capacity < merges.size() * 2) capacity *= 2;
+  while (capacity < merges.size() + merges.size() / 2) capacity *= 2;
   merges_.resize(capacity);
   mask_ = capacity - 1;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const size_t space = merges[rank].find(' ', 1);  // a left part may itself be a space
-    if (space == std::string_view::npos) continue;
-    add_merge(merges[rank].substr(0, space), merges[rank].substr(space + 1),
-              static_cast<uint32_t>(rank));
+  std::array<Asked, kAhead> asked;
+  for (size_t rank = 0; rank < merges.size() + kAhead; ++rank) {
+    Asked& slot = asked[rank % kAhead];
+    if (rank >= kAhead && rank - kAhead < merges.size()) {
+      add_merge(slot, static_cast<uint32_t>(rank - kAhead));
+    }
+    if (rank < merges.size()) slot = ask_for(merges[rank]);
   }
 }
 
-void BpeEncoder::add_merge(std::string_view left, std::string_view right, uint32_t rank) {
-  std::string both;
-  both.reserve(left.size() + right.size());
-  both.append(left).append(right);
-  const int32_t left_id = table_.find(left);
-  const int32_t right_id = table_.find(right);
-  const int32_t result = table_.find(both);
+void BpeEncoder::insert_pieces() {
+  std::array<uint32_t, kAhead> hashes;
+  const size_t count = pieces_.size();
+  for (size_t i = 0; i < count + kAhead; ++i) {
+    uint32_t& hash = hashes[i % kAhead];
+    const auto id = static_cast<int32_t>(i - kAhead);
+    if (i >= kAhead && !pieces_[id].empty() && !table_.insert(id, hash)) all_distinct_ = false;
+    if (i >= count) continue;
+    hash = PieceTable::hash_of(pieces_[i]);
+    table_.ask_for(hash);
+  }
+}
+
+BpeEncoder::Asked BpeEncoder::ask_for(std::string_view merge) const {
+  const size_t space = merge.find(' ', 1);  // a left part may itself be a space
+  if (space == std::string_view::npos) return {};
+  const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
+  const Asked asked{left, right, PieceTable::hash_of(left), PieceTable::hash_of(right)};
+  table_.ask_for(asked.left_hash);
+  table_.ask_for(asked.right_hash);
+  return asked;
+}
+
+void BpeEncoder::add_merge(const Asked& merge, uint32_t rank) {
+  if (merge.left.empty()) return;  // not two parts
+  const int32_t left_id = table_.find(merge.left, merge.left_hash);
+  const int32_t right_id = table_.find(merge.right, merge.right_hash);
+  const int32_t result = find_result(merge);
   if (left_id < 0 || right_id < 0 || result < 0) return;
   const uint64_t pair = pair_of(left_id, right_id);
   size_t i = slot_of(pair);
@@ -44,6 +71,24 @@ void BpeEncoder::add_merge(std::string_view left, std::string_view right, uint32
     i = (i + 1) & mask_;
   }
   merges_[i] = {pair, rank, result};
+}
+
+// Vocabularies list pieces in the order of the merges that make them: the next one is tried first.
+int32_t BpeEncoder::find_result(const Asked& merge) {
+  const size_t next = static_cast<size_t>(last_result_) + 1;
+  if (all_distinct_ && next < pieces_.size()) {
+    const std::string_view piece = pieces_[next];
+    if (piece.size() == merge.left.size() + merge.right.size() && piece.starts_with(merge.left) &&
+        piece.ends_with(merge.right)) {
+      return last_result_ = static_cast<int32_t>(next);
+    }
+  }
+  std::string both;
+  both.reserve(merge.left.size() + merge.right.size());
+  both.append(merge.left).append(merge.right);
+  const int32_t result = table_.find(both);
+  if (result >= 0) last_result_ = result;
+  return result;
 }
 
 const BpeEncoder::Merge* BpeEncoder::find_merge(uint64_t pair) const {

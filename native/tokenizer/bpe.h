@@ -2,7 +2,8 @@
 // already cut and spelled; what alphabet they are spelled in is not known here.
 #pragma once
 
-#include <string>
+#include <memory>
+#include <string_view>
 
 #include "tokenizer/pieces.h"
 
@@ -18,9 +19,8 @@ class BpeEncoder {
 
   // pieces[i] and types[i] describe token i. merges are "left right", best first; one whose parts
   // or result are no pieces is left out.
-  BpeEncoder(const std::vector<std::string_view>& pieces,
-             const std::vector<std::string_view>& merges, const std::vector<int32_t>& types,
-             Options options);
+  BpeEncoder(std::shared_ptr<const Texts> pieces, const Texts& merges,
+             const std::vector<int32_t>& types, Options options);
   BpeEncoder(const BpeEncoder&) = delete;  // the tables point into pieces_
   BpeEncoder& operator=(const BpeEncoder&) = delete;
 
@@ -52,17 +52,29 @@ class BpeEncoder {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   }
   size_t slot_of(uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15ull >> 20) & mask_; }
-  void add_merge(std::string_view left, std::string_view right, uint32_t rank);
+  // A merge that is being added: its texts, and what they are.
+  struct Asked {
+    std::string_view left, right;
+    uint32_t left_hash, right_hash;
+  };
+
+  void insert_pieces();
+  Asked ask_for(std::string_view merge) const;
+  void add_merge(const Asked& merge, uint32_t rank);
+  int32_t find_result(const Asked& merge);
   const Merge* find_merge(uint64_t pair) const;
   void spell(std::string_view word, std::vector<Symbol>& symbols) const;
   void merge_all(std::vector<Symbol>& symbols) const;
 
-  Pieces pieces_;
+  std::shared_ptr<const Texts> owner_;
+  const Texts& pieces_;
   PieceTable table_;
   SpecialPieces special_;
   std::array<int32_t, 256> byte_ids_;
   std::vector<Merge> merges_;
   size_t mask_ = 0;
+  bool all_distinct_ = true;  // no two pieces are equal
+  int32_t last_result_ = -1;  // of the merge added last
   Options options_;
 };
 

@@ -6,11 +6,6 @@
 namespace octavo {
 namespace {
 
-uint32_t hash_of(std::string_view key) {
-  const uint64_t h = std::hash<std::string_view>{}(key);
-  return static_cast<uint32_t>(h ^ (h >> 32));
-}
-
 bool is_type(int32_t value, PieceType type) {
   return value == static_cast<int32_t>(type);
 }
@@ -35,40 +30,30 @@ int byte_value(std::string_view piece) {
 
 }  // namespace
 
-Pieces::Pieces(const std::vector<std::string_view>& pieces) {
-  size_t total = 0;
-  for (std::string_view piece : pieces) total += piece.size();
-  text_.reserve(total);
-  ends_.reserve(pieces.size() + 1);
-  ends_.push_back(0);
-  for (std::string_view piece : pieces) {
-    text_.append(piece);
-    ends_.push_back(text_.size());
-  }
-}
-
-PieceTable::PieceTable(const Pieces& pieces, size_t count) : pieces_(pieces) {
+PieceTable::PieceTable(const Texts& pieces, size_t count) : pieces_(pieces) {
   size_t capacity = 16;
-  while (capacity < count * 2) capacity *= 2;
+  while (capacity < count + count / 2) capacity *= 2;
   slots_.resize(capacity);
   mask_ = capacity - 1;
 }
 
-void PieceTable::insert(int32_t id) {
-  const std::string_view key = pieces_[id];
-  const uint32_t hash = hash_of(key);
+uint32_t PieceTable::hash_of(std::string_view key) {
+  const uint64_t h = std::hash<std::string_view>{}(key);
+  return static_cast<uint32_t>(h ^ (h >> 32));
+}
+
+bool PieceTable::insert(int32_t id, uint32_t hash) {
   for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
     Slot& slot = slots_[i];
     if (slot.id < 0) {
       slot = {hash, id};
-      return;
+      return true;
     }
-    if (slot.hash == hash && pieces_[slot.id] == key) return;
+    if (slot.hash == hash && pieces_[slot.id] == pieces_[id]) return false;
   }
 }
 
-int32_t PieceTable::find(std::string_view key) const {
-  const uint32_t hash = hash_of(key);
+int32_t PieceTable::find(std::string_view key, uint32_t hash) const {
   for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
     const Slot& slot = slots_[i];
     if (slot.id < 0) return -1;
@@ -76,7 +61,7 @@ int32_t PieceTable::find(std::string_view key) const {
   }
 }
 
-SpecialPieces::SpecialPieces(const Pieces& pieces, const std::vector<int32_t>& types)
+SpecialPieces::SpecialPieces(const Texts& pieces, const std::vector<int32_t>& types)
     : table_(pieces, std::count_if(types.begin(), types.end(), is_special)),
       is_user_defined_(types.size()) {
   for (size_t i = 0; i < types.size(); ++i) {
@@ -102,7 +87,7 @@ std::pair<int32_t, size_t> SpecialPieces::match(std::string_view text, size_t at
   return {-1, 0};
 }
 
-std::array<int32_t, 256> byte_pieces(const Pieces& pieces, const std::vector<int32_t>& types) {
+std::array<int32_t, 256> byte_pieces(const Texts& pieces, const std::vector<int32_t>& types) {
   std::array<int32_t, 256> ids;
   ids.fill(-1);
   for (size_t i = 0; i < types.size(); ++i) {

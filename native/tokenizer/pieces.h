@@ -5,10 +5,11 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text/texts.h"
 
 namespace octavo {
 
@@ -22,36 +23,28 @@ enum class PieceType : int32_t {
   kByte = 6,
 };
 
-// Texts by id, one after the other in one allocation.
-class Pieces {
- public:
-  explicit Pieces(const std::vector<std::string_view>& pieces);
-  size_t size() const { return ends_.size() - 1; }
-  std::string_view operator[](int32_t id) const {
-    return {text_.data() + ends_[id], ends_[id + 1] - ends_[id]};
-  }
-
- private:
-  std::string text_;
-  std::vector<size_t> ends_;  // piece i is text_[ends_[i], ends_[i + 1])
-};
-
 // Text -> id by open addressing. `pieces` must outlive the table.
 class PieceTable {
  public:
   // Room for `count` keys; more must not be inserted.
-  PieceTable(const Pieces& pieces, size_t count);
-  // The first of equal pieces keeps its place.
-  void insert(int32_t id);
+  PieceTable(const Texts& pieces, size_t count);
+  static uint32_t hash_of(std::string_view key);
+  // The first of equal pieces keeps its place; false where there was one.
+  bool insert(int32_t id) { return insert(id, hash_of(pieces_[id])); }
+  bool insert(int32_t id, uint32_t hash);
   // -1 if absent.
-  int32_t find(std::string_view key) const;
+  int32_t find(std::string_view key) const { return find(key, hash_of(key)); }
+  int32_t find(std::string_view key, uint32_t hash) const;
+  // Who has many keys asks for some of them before looking at the first: the table of a big
+  // vocabulary is in no near cache.
+  void ask_for(uint32_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
 
  private:
   struct Slot {
     uint32_t hash = 0;
     int32_t id = -1;
   };
-  const Pieces& pieces_;
+  const Texts& pieces_;
   std::vector<Slot> slots_;
   size_t mask_;
 };
@@ -61,7 +54,7 @@ class PieceTable {
 class SpecialPieces {
  public:
   // types[i] is the type of piece i.
-  SpecialPieces(const Pieces& pieces, const std::vector<int32_t>& types);
+  SpecialPieces(const Texts& pieces, const std::vector<int32_t>& types);
 
   // Calls on_text(fragment) and on_piece(id) for the parts of `text` in order; no fragment is
   // empty. strip_right: a special piece swallows the blanks after it.
@@ -103,6 +96,6 @@ inline size_t utf8_size(char lead) {
 }
 
 // Ids of the byte pieces "<0x00>" ... "<0xFF>"; -1 where there is none.
-std::array<int32_t, 256> byte_pieces(const Pieces& pieces, const std::vector<int32_t>& types);
+std::array<int32_t, 256> byte_pieces(const Texts& pieces, const std::vector<int32_t>& types);
 
 }  // namespace octavo

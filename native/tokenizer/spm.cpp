@@ -12,9 +12,10 @@ constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, how a space is w
 
 }  // namespace
 
-SpmEncoder::SpmEncoder(const std::vector<std::string_view>& pieces, std::vector<float> scores,
+SpmEncoder::SpmEncoder(std::shared_ptr<const Texts> pieces, std::vector<float> scores,
                        const std::vector<int32_t>& types, Options options)
-    : pieces_(pieces),
+    : owner_(std::move(pieces)),
+      pieces_(*owner_),
       scores_(std::move(scores)),
       mergeable_(pieces_, pieces_.size()),
       special_(pieces_, types),

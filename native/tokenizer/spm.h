@@ -3,6 +3,8 @@
 // Algorithm: Kudo and Richardson 2018 (SentencePiece), section 3, model type BPE.
 #pragma once
 
+#include <memory>
+
 #include "tokenizer/pieces.h"
 
 namespace octavo {
@@ -17,7 +19,7 @@ class SpmEncoder {
   };
 
   // pieces[i], scores[i] and types[i] describe token i; equal sizes are the caller's duty.
-  SpmEncoder(const std::vector<std::string_view>& pieces, std::vector<float> scores,
+  SpmEncoder(std::shared_ptr<const Texts> pieces, std::vector<float> scores,
              const std::vector<int32_t>& types, Options options);
   SpmEncoder(const SpmEncoder&) = delete;  // the tables point into pieces_
   SpmEncoder& operator=(const SpmEncoder&) = delete;
@@ -43,7 +45,8 @@ class SpmEncoder {
   void merge(std::string_view text, std::vector<Symbol>& symbols) const;
   void emit(std::string_view symbol, std::vector<int32_t>& ids) const;
 
-  Pieces pieces_;
+  std::shared_ptr<const Texts> owner_;
+  const Texts& pieces_;
   std::vector<float> scores_;
   PieceTable mergeable_;  // normal, user-defined and unused pieces
   SpecialPieces special_;

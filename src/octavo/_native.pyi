@@ -1,9 +1,25 @@
 """Types of the native extension. Each part's C++ bindings add their names here."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+# text
+
+class Texts(Sequence[str]):
+    """Strings in one allocation, made into Python's when looked at.
+
+    Raises ValueError where one is not UTF-8.
+    """
+
+    def __init__(self, texts: list[str]) -> None: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
 
 # gguf
 
@@ -26,6 +42,7 @@ class GgufHeader:
     def alignment(self) -> int: ...
     def keys(self) -> dict[str, int]: ...
     def value(self, index: int) -> Any: ...
+    def texts(self, index: int) -> Texts: ...
     def tensors(self) -> list[tuple[str, tuple[int, ...], int, int, int]]: ...
 
 def dequantize(
@@ -258,7 +275,7 @@ class SpmEncoder:
 
     def __init__(
         self,
-        pieces: list[str],
+        pieces: Texts,
         scores: NDArray[np.float32],
         types: NDArray[np.int32],
         *,
@@ -276,8 +293,8 @@ class BpeEncoder:
 
     def __init__(
         self,
-        pieces: list[str],
-        merges: list[str],
+        pieces: Texts,
+        merges: Texts,
         types: NDArray[np.int32],
         *,
         whole_words: bool,

@@ -119,7 +119,7 @@ def _byte_level(vocabulary: Vocabulary) -> dict[str, Any]:
             "byte_fallback": False,
             "ignore_merges": rule.ignore_merges,
             "vocab": _vocab(vocabulary),
-            "merges": vocabulary.strings("merges"),
+            "merges": list(vocabulary.strings("merges")),
         },
     }
 

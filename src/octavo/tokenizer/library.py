@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
@@ -83,7 +83,7 @@ def _library(
     return library
 
 
-def wordpiece_spelling(vocabulary: Vocabulary) -> list[str]:
+def wordpiece_spelling(vocabulary: Vocabulary) -> Sequence[str]:
     """The pieces as the library wants them, "##" on all that go on in a word.
 
     In GGUF U+2581 starts a word and nothing goes on; files of early converters have "##" already.

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from octavo._native import Texts
 from octavo.errors import FormatError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Values of tokenizer.ggml.token_type."""
 
 _PADDING = re.compile(r"\[PAD\d+\]")
+
+
+@runtime_checkable
+class _File(Protocol):
+    """Metadata that has arrays of strings without making Python's strings of them."""
+
+    def texts(self, key: str) -> Texts:
+        """The array; raises ValueError where it is none."""
 
 
 class Vocabulary(Struct, frozen=True):
@@ -25,7 +34,7 @@ class Vocabulary(Struct, frozen=True):
     """
 
     metadata: Mapping[str, Any]
-    pieces: list[str]
+    pieces: Texts
     types: NDArray[np.int32]
     scores: NDArray[np.float32]
 
@@ -47,7 +56,7 @@ class Vocabulary(Struct, frozen=True):
         value = self.get(f"{key}_token_id", default)
         return value if isinstance(value, int) and 0 <= value < len(self.pieces) else None
 
-    def strings(self, key: str) -> list[str]:
+    def strings(self, key: str) -> Texts:
         """The strings of `tokenizer.ggml.<key>`. Raises FormatError if they are not there."""
         return _strings(self.metadata, key)
 
@@ -63,13 +72,19 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     return Vocabulary(metadata, pieces, types, scores)
 
 
-def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+def _strings(metadata: Mapping[str, Any], key: str) -> Texts:
     name = f"tokenizer.ggml.{key}"
-    values = metadata.get(name)
-    if not isinstance(values, list) or not isinstance(next(iter(values), ""), str):
-        got = "nothing" if values is None else type(values).__name__
-        raise FormatError(f"{name}: expected an array of strings, got {got}")
-    return values
+    if name not in metadata:
+        raise FormatError(f"{name}: expected an array of strings, got nothing")
+    try:
+        if isinstance(metadata, _File):
+            return metadata.texts(name)
+        values = metadata[name]
+        if not isinstance(values, list):
+            raise ValueError(f"expected an array of strings, got {type(values).__name__}")
+        return Texts(values)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{name}: {error}") from error
 
 
 def _numbers(

@@ -14,7 +14,7 @@ from octavo.weights.scheme import BLOCK_SIZES, SCHEMES_BY_TYPE
 from octavo.weights.tensor import Checkpoint, Tensor
 
 if TYPE_CHECKING:
-    from octavo._native import GgufHeader, MappedFile
+    from octavo._native import GgufHeader, MappedFile, Texts
 
 MAX_KEPT = 16_384  # elements of an array, characters of a string
 
@@ -38,6 +38,11 @@ class GgufMetadata(Mapping[str, Any]):
         if not hasattr(value, "__len__") or len(value) <= MAX_KEPT:
             self._values[key] = value
         return value
+
+    def texts(self, key: str) -> Texts:
+        """An array of strings, copied as it is. Raises KeyError; ValueError if it is something
+        else or has what is not UTF-8."""
+        return self._header.texts(self._index[key])
 
     def __contains__(self, key: object) -> bool:
         return key in self._index

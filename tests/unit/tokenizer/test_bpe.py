@@ -1,10 +1,14 @@
 """Byte-level BPE against the `tokenizers` library's own model."""
 
+import itertools
+
+import numpy as np
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
+from octavo._native import BpeEncoder, Texts
 from octavo.tokenizer.gguf import from_gguf
 from octavo.tokenizer.pretokenizers import PRE_TOKENIZERS
 from tests.support.vocabularies import byte_level
@@ -75,3 +79,35 @@ def test_lone_surrogates_count_as_replacement_characters():
     """JSON can carry them; no tokenizer takes them."""
     assert TOKENIZER.encode("a\ud83db") == TOKENIZER.encode("a\ufffdb")
     assert TOKENIZER.encode("\ud83d\ude00") == TOKENIZER.encode("😀")
+
+
+PIECES = st.text("abc", min_size=1, max_size=4)
+
+
+@given(
+    st.lists(PIECES, max_size=40),
+    st.lists(st.tuples(PIECES, PIECES), max_size=40),
+    st.text("abc", max_size=30),
+)
+def test_any_vocabulary_merges_as_the_rule_says(pieces, merges, word):
+    """Pieces in any order, some twice, merges of what is no piece: the best merge first, of equal
+    ones the leftmost."""
+    pieces = ["a", "b", "c", *pieces, *(left + right for left, right in merges[::2])]
+    first = {piece: pieces.index(piece) for piece in pieces}
+    ranks = {}
+    for rank, pair in enumerate(merges):
+        if {*pair, "".join(pair)} <= first.keys():
+            ranks.setdefault(pair, rank)
+    parts = list(word)
+    while pairs := [pair for pair in itertools.pairwise(parts) if pair in ranks]:
+        best = min(pairs, key=ranks.__getitem__)
+        at = next(i for i in range(len(parts)) if tuple(parts[i : i + 2]) == best)
+        parts[at : at + 2] = ["".join(best)]
+    native = BpeEncoder(
+        Texts(pieces),
+        Texts([" ".join(pair) for pair in merges]),
+        np.ones(len(pieces), np.int32),
+        whole_words=False,
+        unknown_id=-1,
+    )
+    assert native.encode_words([word]) == [first[part] for part in parts]
