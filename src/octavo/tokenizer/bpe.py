@@ -1,6 +1,6 @@
 """BPE with merges: words are cut by the `tokenizers` library and merged natively.
 
-Building the library's own BPE model takes half a second for 150,000 merges; this takes a tenth.
+Building the library's own BPE model takes half a second for 150,000 merges; this takes a twentieth.
 """
 
 from __future__ import annotations
