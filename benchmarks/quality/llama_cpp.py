@@ -20,7 +20,7 @@ ROWS = 32
 
 def build_program(cache: Path, llama_bin: Path | None) -> Path:
     """The compiled llama_logits, built again when its source or llama.cpp has changed."""
-    libraries = find_or_build(cache, llama_bin).absolute()
+    libraries = find_or_build(cache, llama_bin).resolve()
     source = _source_of(libraries.parent)
     program = cache / "llama_logits"
     newest = max(PROGRAM.stat().st_mtime, (libraries / "libllama.so").stat().st_mtime)
