@@ -6,6 +6,7 @@ cmake --build build --target llama-bench llama-batched-bench
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from benchmarks.peers.command import run
@@ -23,11 +24,9 @@ class IkLlamaCpp(LlamaCpp):
     flags = ("-rtr", "1")
 
     def _many(self, task: Task) -> float:
-        context = task.streams * (task.input_len + task.output_len)
-        lengths = ["-npp", task.input_len, "-ntg", task.output_len, "-npl", task.streams]
-        sizes = [*lengths, "-c", context, "-t", self._threads]
-        command = [self._binaries / "llama-batched-bench", "-m", self._model, *sizes, "-rtr"]
-        return task.streams * task.output_len / seconds_of(run(command, stderr=True))
+        with tempfile.TemporaryDirectory() as folder:  # it leaves a llama.log where it runs
+            text = run([*self._batched(task), "-rtr"], stderr=True, folder=Path(folder))
+        return task.streams * task.output_len / seconds_of(text)
 
 
 def seconds_of(text: str) -> float:

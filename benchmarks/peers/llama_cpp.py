@@ -8,6 +8,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers.command import run
 from benchmarks.peers.peer import Task
@@ -34,7 +35,8 @@ class LlamaCpp:
     """More arguments for llama-bench."""
 
     def __init__(self, model: Path, threads: int, binaries: Path) -> None:
-        self._model, self._threads, self._binaries = model, threads, binaries
+        self._model, self._threads = model.absolute(), threads
+        self._binaries = binaries.absolute()
 
     def measure(self, task: Task) -> float:
         """See Peer."""
@@ -51,13 +53,16 @@ class LlamaCpp:
         return float(result["avg_ts"])
 
     def _many(self, task: Task) -> float:
+        text = run([*self._batched(task), "--output-format", "jsonl"])
+        (result,) = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+        return task.streams * task.output_len / float(result["t"])
+
+    def _batched(self, task: Task) -> list[Any]:
+        """The command for many streams; how it tells of its results is not said yet."""
         context = task.streams * (task.input_len + task.output_len)
         lengths = ["-npp", task.input_len, "-ntg", task.output_len]
         sizes = [*lengths, "-npl", task.streams, "-c", context, "-t", self._threads]
-        command = [self._binaries / "llama-batched-bench", "-m", self._model, *sizes]
-        text = run([*command, "--output-format", "jsonl"])
-        (result,) = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
-        return task.streams * task.output_len / float(result["t"])
+        return [self._binaries / "llama-batched-bench", "-m", self._model, *sizes]
 
 
 def find_or_build(cache: Path, given: Path | None, *programs: str) -> Path:

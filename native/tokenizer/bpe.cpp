@@ -20,7 +20,8 @@ BpeEncoder::BpeEncoder(std::shared_ptr<const Texts> pieces, const Texts& merges,
       special_(pieces_, types),
       byte_ids_(byte_pieces(pieces_, types)),
       options_(options) {
-  insert_pieces();
+  // The first of equal pieces is meant, which a guess would not know.
+  size_t guess = insert_pieces() ? 0 : pieces_.size();
   size_t capacity = 16;
   while (capacity < merges.size() + merges.size() / 2) capacity *= 2;
   merges_.resize(capacity);
@@ -29,23 +30,25 @@ BpeEncoder::BpeEncoder(std::shared_ptr<const Texts> pieces, const Texts& merges,
   for (size_t rank = 0; rank < merges.size() + kAhead; ++rank) {
     Asked& slot = asked[rank % kAhead];
     if (rank >= kAhead && rank - kAhead < merges.size()) {
-      add_merge(slot, static_cast<uint32_t>(rank - kAhead));
+      add_merge(slot, static_cast<uint32_t>(rank - kAhead), guess);
     }
     if (rank < merges.size()) slot = ask_for(merges[rank]);
   }
 }
 
-void BpeEncoder::insert_pieces() {
+bool BpeEncoder::insert_pieces() {
   std::array<uint32_t, kAhead> hashes;
+  bool distinct = true;
   const size_t count = pieces_.size();
   for (size_t i = 0; i < count + kAhead; ++i) {
     uint32_t& hash = hashes[i % kAhead];
     const auto id = static_cast<int32_t>(i - kAhead);
-    if (i >= kAhead && !pieces_[id].empty() && !table_.insert(id, hash)) all_distinct_ = false;
+    if (i >= kAhead && !pieces_[id].empty() && !table_.insert(id, hash)) distinct = false;
     if (i >= count) continue;
     hash = PieceTable::hash_of(pieces_[i]);
     table_.ask_for(hash);
   }
+  return distinct;
 }
 
 BpeEncoder::Asked BpeEncoder::ask_for(std::string_view merge) const {
@@ -58,11 +61,11 @@ BpeEncoder::Asked BpeEncoder::ask_for(std::string_view merge) const {
   return asked;
 }
 
-void BpeEncoder::add_merge(const Asked& merge, uint32_t rank) {
+void BpeEncoder::add_merge(const Asked& merge, uint32_t rank, size_t& guess) {
   if (merge.left.empty()) return;  // not two parts
   const int32_t left_id = table_.find(merge.left, merge.left_hash);
   const int32_t right_id = table_.find(merge.right, merge.right_hash);
-  const int32_t result = find_result(merge);
+  const int32_t result = find_result(merge, guess);
   if (left_id < 0 || right_id < 0 || result < 0) return;
   const uint64_t pair = pair_of(left_id, right_id);
   size_t i = slot_of(pair);
@@ -73,21 +76,16 @@ void BpeEncoder::add_merge(const Asked& merge, uint32_t rank) {
   merges_[i] = {pair, rank, result};
 }
 
-// Vocabularies list pieces in the order of the merges that make them: the next one is tried first.
-int32_t BpeEncoder::find_result(const Asked& merge) {
-  const size_t next = static_cast<size_t>(last_result_) + 1;
-  if (all_distinct_ && next < pieces_.size()) {
-    const std::string_view piece = pieces_[next];
-    if (piece.size() == merge.left.size() + merge.right.size() && piece.starts_with(merge.left) &&
-        piece.ends_with(merge.right)) {
-      return last_result_ = static_cast<int32_t>(next);
-    }
+// Vocabularies list pieces in the order of the merges that make them.
+int32_t BpeEncoder::find_result(const Asked& merge, size_t& guess) const {
+  if (guess == pieces_.size()) return table_.find(std::string(merge.left).append(merge.right));
+  const std::string_view piece = pieces_[guess];
+  if (piece.size() == merge.left.size() + merge.right.size() && piece.starts_with(merge.left) &&
+      piece.ends_with(merge.right)) {
+    return static_cast<int32_t>(guess++);
   }
-  std::string both;
-  both.reserve(merge.left.size() + merge.right.size());
-  both.append(merge.left).append(merge.right);
-  const int32_t result = table_.find(both);
-  if (result >= 0) last_result_ = result;
+  const int32_t result = table_.find(std::string(merge.left).append(merge.right));
+  if (result >= 0) guess = static_cast<size_t>(result) + 1;
   return result;
 }
 

@@ -58,10 +58,12 @@ class BpeEncoder {
     uint32_t left_hash, right_hash;
   };
 
-  void insert_pieces();
+  bool insert_pieces();  // whether no two are equal
   Asked ask_for(std::string_view merge) const;
-  void add_merge(const Asked& merge, uint32_t rank);
-  int32_t find_result(const Asked& merge);
+  // guess: the piece that is tried first as the result, then the one after the result; behind all
+  // pieces it stays and none is.
+  void add_merge(const Asked& merge, uint32_t rank, size_t& guess);
+  int32_t find_result(const Asked& merge, size_t& guess) const;
   const Merge* find_merge(uint64_t pair) const;
   void spell(std::string_view word, std::vector<Symbol>& symbols) const;
   void merge_all(std::vector<Symbol>& symbols) const;
@@ -73,8 +75,6 @@ class BpeEncoder {
   std::array<int32_t, 256> byte_ids_;
   std::vector<Merge> merges_;
   size_t mask_ = 0;
-  bool all_distinct_ = true;  // no two pieces are equal
-  int32_t last_result_ = -1;  // of the merge added last
   Options options_;
 };
 
